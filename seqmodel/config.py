@@ -31,7 +31,7 @@ VERSION_1 = (
     *("truncate", "epochs", "patience", "augment_keys", "seed"),
 )
 """The settings contained in every checkpoint."""
-EITHER = ("hidden", "params"), ("epochs", "minutes")
+EXCLUSIVE = ("hidden", "params"), ("epochs", "minutes")
 """Pairs of which only one may be given; an option for either overrides both in a file."""
 UNITS = "unit", "note_unit"
 """The settings that hold a unit; see `unit_setting`."""
@@ -45,11 +45,11 @@ SEARCHES: Mapping[str, str] = {
 """Learning-rate search -> the setting that holds its number of runs."""
 TRIALS: Mapping[str, int] = {"bracket": 7, "paper": 10, "tpe": 10}
 """Search -> its default number of runs; the one for `paper` is stated in the paper."""
-LARGEST = 2**64
+MAX_INTEGER = 2**64
 """Larger integers are never meaningful, and printing one can take a while."""
-LONGEST_FILE = 2**16
+MAX_FILE_BYTES = 2**16
 """Maximum size of a config file, in bytes."""
-WORDS: Mapping[type, str] = {
+TYPE_NAMES: Mapping[type, str] = {
     int: "a whole number",
     float: "a number",
     bool: "true or false",
@@ -402,8 +402,8 @@ class Config:
     def from_json(cls, values: Mapping[str, Any], origin: Path) -> Self:
         """The inverse of `to_json`; SeqmodelError names `origin` and the wrong setting."""
         refuse_unknown(values, cls, origin)
-        there = {name: _checked(name, value, origin, cls) for name, value in values.items()}
-        return cls(**there)
+        checked = {name: _checked(name, value, origin, cls) for name, value in values.items()}
+        return cls(**checked)
 
 
 def refuse_unknown(values: Mapping[str, Any], kind: type, origin: Path) -> None:
@@ -427,7 +427,7 @@ def read_config_file(path: Path) -> dict[str, Any]:
     Settings missing from the complete config of an older version's run have neutral values.
     """
     try:
-        values = plain.mapping(read_bytes(path, LONGEST_FILE))
+        values = plain.parse_mapping(read_bytes(path, MAX_FILE_BYTES))
     except ValueError as error:
         raise SeqmodelError(f"{path}: {error}") from error
     settings = {key: _checked(key, value, path) for key, value in values.items()}
@@ -440,7 +440,7 @@ def _checked(key: str, value: Any, origin: Path, kind: type = Config) -> Any:
         allowed = field_types(key, kind)
     except UsageError as error:
         raise SeqmodelError(f"{origin}: {error}") from None
-    if type(value) is int and abs(value) > LARGEST:
+    if type(value) is int and abs(value) > MAX_INTEGER:
         raise SeqmodelError(f"{origin}: {key} is out of range")
     if float in allowed and type(value) in (int, str):  # YAML reads 1e-3 as a string
         with suppress(ValueError):
@@ -452,8 +452,8 @@ def _checked(key: str, value: Any, origin: Path, kind: type = Config) -> Any:
     if key == "valid_every" and type(value) is int:
         value = f"{value}"
     if type(value) not in allowed:
-        names = " or ".join(map(WORDS.__getitem__, allowed))
-        raise SeqmodelError(f"{origin}: {key} must be {names}, not {plain.shown(value)}")
+        names = " or ".join(map(TYPE_NAMES.__getitem__, allowed))
+        raise SeqmodelError(f"{origin}: {key} must be {names}, not {plain.quoted(value)}")
     for must in _objections(key, value, kind):
         raise SeqmodelError(f"{origin}: {key} must be {must}")
     return value
@@ -473,7 +473,7 @@ def parse_setting(key: str, text: str, option: str) -> Any:
     UsageError if there is no such setting, or the value is invalid.
     """
     try:
-        return _checked(key, plain.value(text), Path(option))
+        return _checked(key, plain.parse_value(text), Path(option))
     except ValueError:
         raise UsageError(f"{option}: {key} cannot be {text!r}") from None
     except SeqmodelError as error:
@@ -492,27 +492,27 @@ def resolve(
     or mutually exclusive settings, SeqmodelError for a unit's file that cannot be read.
     """
     searches = set(SEARCHES.values())
-    stated = {name for name, value in options.items() if value is not None}
-    overridden = {name for pair in EITHER if stated & {*pair} for name in pair}
+    given_options = {name for name, value in options.items() if value is not None}
+    overridden = {name for pair in EXCLUSIVE if given_options & {*pair} for name in pair}
     if options.keys() & {"learning_rate", *searches}:  # these override a search in the file
         overridden |= searches
     file = {name: value for name, value in (file or {}).items() if name not in overridden}
-    given = {**file, **options}
-    preset = given.get("preset", Config.preset)
+    settings = {**file, **options}
+    preset = settings.get("preset", Config.preset)
     if preset not in PRESETS:
         raise UsageError(f"--preset must be one of {', '.join(PRESETS)}, not {preset!r}")
     _check_exclusion(options, file)
-    chosen = {**PRESETS[preset], **presets.get(preset, {}), **given}
-    model = chosen.get("model", Config.model)
-    own = MODELS[model].defaults if model in MODELS else {}
-    values = {**own, **presets.get(model, {}), **chosen}
+    with_preset = {**PRESETS[preset], **presets.get(preset, {}), **settings}
+    model = with_preset.get("model", Config.model)
+    model_defaults = MODELS[model].defaults if model in MODELS else {}
+    values = {**model_defaults, **presets.get(model, {}), **with_preset}
     values |= {name: read_unit(values[name]) for name in UNITS if values.get(name)}
-    if given.get("params") is not None:
+    if settings.get("params") is not None:
         values["hidden"] = None
-    if given.get("minutes") is not None:
+    if settings.get("minutes") is not None:
         values["epochs"] = 0
-    if given.keys() & {"learning_rate", *searches}:  # these override the preset's search
-        values |= {name: given.get(name, 0) for name in searches}
+    if settings.keys() & {"learning_rate", *searches}:  # these override the preset's search
+        values |= {name: settings.get(name, 0) for name in searches}
     config = Config(**values)
     if len(both := [name for name in SEARCHES.values() if getattr(config, name)]) > 1:
         raise UsageError(f"{both[0]} and {both[1]} exclude each other: leave one out")
@@ -535,7 +535,7 @@ def _check_exclusion(options: Mapping[str, Any], file: Mapping[str, Any]) -> Non
     for name in ("epochs", "patience"):
         if options.get("minutes") is not None and options.get(name):
             raise UsageError(f"--minutes and --{name} exclude each other: give one of them")
-    for one, other in EITHER:
+    for one, other in EXCLUSIVE:
         if file.get(one) and file.get(other):
             raise UsageError(f"{one} and {other} exclude each other: leave one out")
 
@@ -557,8 +557,8 @@ def _objections(name: str, value: Any, kind: type = Config) -> Iterator[str]:
     """What the setting must be instead of `value`, for each way in which it is out of range."""
     if value is None:
         return
-    stated = {f.name: f.metadata for f in fields(kind)}[name]
-    among, least, most, below = (stated[key] for key in ("among", "least", "most", "below"))
+    limits = {f.name: f.metadata for f in fields(kind)}[name]
+    among, least, most, below = (limits[key] for key in ("among", "least", "most", "below"))
     if among and value not in among:
         yield f"one of {', '.join(among)}, not {value!r}"
     if least is not None and not value >= least:  # also refuses nan

@@ -39,7 +39,7 @@ def disk_error(path: Path, doing: str, error: OSError) -> SeqmodelError:
 
 
 @contextmanager
-def called(inner: Path, name: Path) -> Iterator[None]:
+def renamed_in_errors(inner: Path, name: Path) -> Iterator[None]:
     """Errors in the block name `name` instead of a temporary folder that the user never sees."""
     try:
         yield
@@ -48,7 +48,7 @@ def called(inner: Path, name: Path) -> Iterator[None]:
         raise
 
 
-LONGEST_NAME = 100
+MAX_NAME_BYTES = 100
 """Maximum bytes of a name; our names next to longer ones contain its digest instead."""
 
 TEMPORARY = re.compile(r"\.(.+)\.seqmodel-[0-9a-f]{12}", re.DOTALL)
@@ -65,16 +65,16 @@ def open_input(path: Path) -> BufferedReader:
     NotAFileError for a pipe or a device, which may never end; OSError if it cannot be opened.
     """
     # The file owns its descriptor from the start, so that a signal cannot leave two owners.
-    at_once = partial(_open_with, mode=0, more=system.AT_ONCE)
-    file = open(path, "rb", opener=at_once)  # noqa: SIM115 - the caller closes it
+    opener = partial(_open_with, mode=0, extra=system.AT_ONCE)
+    file = open(path, "rb", opener=opener)  # noqa: SIM115 - the caller closes it
     if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
         file.close()
         raise NotAFileError(errno.EINVAL, "not a file", str(path))
     return file
 
 
-def _open_with(path: str, flags: int, mode: int, more: int = 0) -> int:
-    return os.open(path, flags | more, mode)
+def _open_with(path: str, flags: int, mode: int, extra: int = 0) -> int:
+    return os.open(path, flags | extra, mode)
 
 
 def read_bytes(path: Path, most: int | None = None) -> bytes:
@@ -112,7 +112,7 @@ def check_writable(path: Path, try_it: Callable[[int], object] = lambda file: No
         try_it(file.fileno())
 
 
-def followed(path: Path) -> Path:
+def link_target(path: Path) -> Path:
     """What a write to `path` creates or replaces: the target of a link, or `path` itself."""
     if not path.is_symlink():
         return path
@@ -160,7 +160,7 @@ def _temporary_file(path: Path, mode: int) -> Iterator[tuple[BinaryIO, Path, Pat
 
     OSErrors become SeqmodelErrors, including those in the block.
     """
-    target = followed(path)
+    target = link_target(path)
     temporary, missing = _temporary(target), missing_folders(target)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -178,7 +178,7 @@ def _temporary_file(path: Path, mode: int) -> Iterator[tuple[BinaryIO, Path, Pat
 def sibling(path: Path, ending: str) -> Path:
     """A hidden name for our files next to `path`, short enough for file systems."""
     name = os.fsencode(path.name)
-    stem = path.name if len(name) <= LONGEST_NAME else blake2b(name, digest_size=16).hexdigest()
+    stem = path.name if len(name) <= MAX_NAME_BYTES else blake2b(name, digest_size=16).hexdigest()
     return path.parent / f".{stem}.seqmodel-{ending}"
 
 
@@ -254,13 +254,13 @@ def new_folder(path: Path, format: FolderFormat, *, force: bool) -> Iterator[Pat
     `path`, as callers do if others may write it too.
     """
     format.check_target(path, force=force)
-    path = followed(path)
+    path = link_target(path)
     missing, temporary = missing_folders(path), _temporary(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         _sweep(path, format)
         temporary.mkdir()
-        with called(temporary, path):
+        with renamed_in_errors(temporary, path):
             yield temporary
         for file in (*temporary.rglob("*"), temporary):
             system.flush(file)
@@ -283,10 +283,10 @@ def _sweep(path: Path, format: FolderFormat) -> None:
 
     Only if `path` is locked (see `locks.locked`): otherwise they may belong to a working process.
     """
-    there: list[Path] = []
+    siblings: list[Path] = []
     with suppress(OSError):  # a folder that can be written but not listed
-        there += path.parent.iterdir() if sibling(path, "lock").exists() else ()
-    for folder in there:
+        siblings += path.parent.iterdir() if sibling(path, "lock").exists() else ()
+    for folder in siblings:
         if TEMPORARY.fullmatch(folder.name) and folder == sibling(path, folder.name[-12:]):
             # A complete one may be the only copy: it was being moved to `path`, or from it.
             with suppress(OSError):

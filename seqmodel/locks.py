@@ -10,12 +10,12 @@ from seqmodel.errors import SeqmodelError, reason
 from seqmodel.files import disk_error, missing_folders, remove_empty, sibling
 from seqmodel.system.files import AT_ONCE, FOLDER, NO_LINK
 
-POLL = 0.005
+POLL_SECONDS = 0.005
 """Seconds between attempts at a lock that another process holds."""
 
 
 @contextmanager
-def held(path: Path, *, wait: bool = False) -> Iterator[bool]:
+def lock_file(path: Path, *, wait: bool = False) -> Iterator[bool]:
     """Hold the lock file `path` for the block, and yield whether it is held.
 
     It is not if another process holds it, unless `wait` is set, which waits until it is free.
@@ -29,7 +29,7 @@ def held(path: Path, *, wait: bool = False) -> Iterator[bool]:
     if file is None:
         raise SeqmodelError(f"{path} is not a file: remove it")
     try:
-        yield take(file, path, wait=wait)
+        yield acquire(file, path, wait=wait)
     finally:
         os.close(file)
 
@@ -43,7 +43,7 @@ def _open(path: Path) -> int | None:
     return None
 
 
-def take(file: int, path: Path, *, wait: bool) -> bool:
+def acquire(file: int, path: Path, *, wait: bool) -> bool:
     """Lock an open file until it is closed; False if another process holds the lock.
 
     SeqmodelError if the file system of its `path` has no locks, like some network file systems.
@@ -51,7 +51,7 @@ def take(file: int, path: Path, *, wait: bool) -> bool:
     from filelock import lock_descriptor
 
     try:
-        return lock_descriptor(file, blocking=wait, poll_interval=POLL)
+        return lock_descriptor(file, blocking=wait, poll_interval=POLL_SECONDS)
     except OSError as error:
         raise SeqmodelError(
             f"cannot lock files in {path.parent} ({reason(error)}): choose a folder on a disk of "
@@ -67,10 +67,10 @@ def locked(target: Path, *, wait: bool = False) -> Iterator[None]:
     file can be created; nothing if that fails too, or if there are no locks. SeqmodelError if
     another process holds it, unless `wait` is set.
     """
-    place = Path(os.path.realpath(target))  # unlike Path.resolve, accepts a link to itself
-    lock, missing, file = sibling(place, "lock"), missing_folders(place), None
+    real_path = Path(os.path.realpath(target))  # unlike Path.resolve, accepts a link to itself
+    lock, missing, file = sibling(real_path, "lock"), missing_folders(real_path), None
     try:
-        file = _taken(target, place, lock, wait=wait)
+        file = _acquire_lock(target, real_path, lock, wait=wait)
         yield
     finally:
         if file is not None:
@@ -79,27 +79,27 @@ def locked(target: Path, *, wait: bool = False) -> Iterator[None]:
 
 
 def _release(file: int, lock: Path) -> None:
-    ours = _is(file, lock) and not os.fstat(file).st_size  # with content it is not ours
-    removed = ours and _removed(lock)
+    is_ours = _same_file(file, lock) and not os.fstat(file).st_size  # with content it is not ours
+    removed = is_ours and _remove(lock)
     os.close(file)
-    if ours and not removed:  # on Windows, once closed; fails if a waiting process has it open
-        _removed(lock)
+    if is_ours and not removed:  # on Windows, once closed; fails if a waiting process has it open
+        _remove(lock)
 
 
-def _removed(lock: Path) -> bool:
+def _remove(lock: Path) -> bool:
     with suppress(PermissionError):
         lock.unlink(missing_ok=True)
         return True
     return False
 
 
-def _taken(target: Path, place: Path, lock: Path, *, wait: bool) -> int | None:
+def _acquire_lock(target: Path, real_path: Path, lock: Path, *, wait: bool) -> int | None:
     while True:
-        path, file = _opened(lock, place)
+        path, file = _open_lock(lock, real_path)
         if file is None:
             return None
         try:
-            free = take(file, path, wait=wait)
+            free = acquire(file, path, wait=wait)
         except SeqmodelError:
             _release(file, lock)
             return None
@@ -109,21 +109,21 @@ def _taken(target: Path, place: Path, lock: Path, *, wait: bool) -> int | None:
                 f"another process is writing {target}: wait for it to finish, or choose another "
                 "path"
             )
-        if _is(file, path):
+        if _same_file(file, path):
             return file
         os.close(file)  # the previous holder removed it, or put another folder there
 
 
-def _opened(lock: Path, place: Path) -> tuple[Path, int | None]:
+def _open_lock(lock: Path, real_path: Path) -> tuple[Path, int | None]:
     with suppress(OSError):
         if (file := _open(lock)) is not None:
             return lock, file
     with suppress(OSError):
-        return place, os.open(place, os.O_RDONLY | FOLDER)
-    return place, None
+        return real_path, os.open(real_path, os.O_RDONLY | FOLDER)
+    return real_path, None
 
 
-def _is(file: int, path: Path) -> bool:
+def _same_file(file: int, path: Path) -> bool:
     try:
         return os.path.samestat(os.fstat(file), path.stat())
     except OSError:

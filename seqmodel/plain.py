@@ -14,9 +14,9 @@ from typing import Any, Self
 
 import yaml
 
-LARGEST = 2**53
+MAX_INTEGER = 2**53
 """Every JSON parser reads integers up to this limit exactly."""
-LONGEST = 4096
+MAX_CHARACTERS = 4096
 """Maximum number of characters in a value: no path is longer."""
 KINDS = {f"tag:yaml.org,2002:{kind}" for kind in ("null", "bool", "int", "float", "str")}
 """Types of a value in YAML, determined by its form unless it is quoted."""
@@ -58,7 +58,7 @@ class Fields:
     @classmethod
     def of(cls, value: Any, name: str = "") -> Self:
         if not isinstance(value, dict):
-            raise ValueError(f"{name or 'it'} must be an object, not {shown(value)}")
+            raise ValueError(f"{name or 'it'} must be an object, not {quoted(value)}")
         return cls(value, name)
 
     def __contains__(self, key: str) -> bool:
@@ -77,9 +77,9 @@ class Fields:
     def flag(self, key: str) -> bool:
         return bool(self._checked(key, "true or false", lambda v: isinstance(v, bool)))
 
-    def whole(self, key: str, least: int = 0, most: int = LARGEST) -> int:
-        be = f"a whole number from {least} to {most}"
-        return int(self._checked(key, be, lambda v: type(v) is int and least <= v <= most))
+    def integer(self, key: str, least: int = 0, most: int = MAX_INTEGER) -> int:
+        expected = f"a whole number from {least} to {most}"
+        return int(self._checked(key, expected, lambda v: type(v) is int and least <= v <= most))
 
     def number(self, key: str) -> float:
         return float(self._checked(key, "a number", _fits_float))
@@ -89,21 +89,21 @@ class Fields:
             raise ValueError(f"{self._path(key)} is missing")
         return self.values[key]
 
-    def _checked(self, key: str, be: str, fits: Callable[[Any], bool]) -> Any:
-        found = self._get(key)
-        if not fits(found):
-            raise ValueError(f"{self._path(key)} must be {be}, not {shown(found)}")
-        return found
+    def _checked(self, key: str, expected: str, fits: Callable[[Any], bool]) -> Any:
+        value = self._get(key)
+        if not fits(value):
+            raise ValueError(f"{self._path(key)} must be {expected}, not {quoted(value)}")
+        return value
 
     def _path(self, key: str) -> str:
         return f"{self.name}.{key}" if self.name else key
 
 
 def _fits_float(value: Any) -> bool:
-    return type(value) is float or (type(value) is int and abs(value) <= LARGEST)
+    return type(value) is float or (type(value) is int and abs(value) <= MAX_INTEGER)
 
 
-def shown(value: Any) -> str:
+def quoted(value: Any) -> str:
     """A value in an error: its kind, or itself if it is short."""
     kinds = {dict: "an object", list: "a list", type(None): "null"}
     return kinds.get(type(value)) or reprlib.repr(value)
@@ -119,12 +119,12 @@ _Loader.yaml_implicit_resolvers = {
 }
 
 
-def mapping(text: bytes) -> dict[str, Any]:
+def parse_mapping(text: bytes) -> dict[str, Any]:
     """The keys and values of a YAML text, in order; none if it is empty.
 
     ValueError, in one line, states what is wrong and where.
     """
-    root = _composed(text)
+    root = _compose(text)
     if root is None:
         return {}
     if not isinstance(root, yaml.MappingNode):
@@ -139,13 +139,13 @@ def mapping(text: bytes) -> dict[str, Any]:
     return values
 
 
-def value(text: str) -> Any:
+def parse_value(text: str) -> Any:
     """The single value of a YAML text, None if it is empty; ValueError if it is anything else."""
-    node = _composed(text)
+    node = _compose(text)
     return None if node is None else _value(node, "it")
 
 
-def _composed(text: bytes | str) -> yaml.Node | None:
+def _compose(text: bytes | str) -> yaml.Node | None:
     try:
         node: yaml.Node | None = yaml.compose(text, Loader=_Loader)
     except RecursionError:
@@ -166,14 +166,14 @@ def _value(node: yaml.Node, key: str) -> Any:
         raise ValueError(f"{key} must be a single value{_line(node)}")
     if node.tag not in KINDS:
         raise ValueError(f"{key} must be a value without a tag{_line(node)}")
-    if len(node.value) > LONGEST:
-        raise ValueError(f"{key} is longer than {LONGEST:,} characters{_line(node)}")
+    if len(node.value) > MAX_CHARACTERS:
+        raise ValueError(f"{key} is longer than {MAX_CHARACTERS:,} characters{_line(node)}")
     try:
         return _Loader("").construct_object(node)
     except ValueError:
         raise ValueError(f"{key} is not a valid number{_line(node)}") from None
 
 
-def _line(place: Any) -> str:
-    mark = getattr(place, "start_mark", None) or getattr(place, "problem_mark", None)
+def _line(located: Any) -> str:
+    mark = getattr(located, "start_mark", None) or getattr(located, "problem_mark", None)
     return "" if mark is None else f" in line {mark.line + 1}"

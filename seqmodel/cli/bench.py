@@ -59,7 +59,7 @@ def bench(
         if name not in PARTS:
             raise UsageError(f"there is no part {name!r}; choose one of {', '.join(PARTS)}")
 
-    from seqmodel.report.origin import machine
+    from seqmodel.report.origin import machine_facts
     from seqmodel.units.backends import check_device
 
     check_device(device)
@@ -68,7 +68,7 @@ def bench(
         if not (as_json and Said.quiet):
             typer.echo(line, err=as_json)
 
-    about = machine()
+    about = machine_facts()
     cores, threads = plural(about["cores"], "core"), plural(about["threads"], "thread")
     say(
         f"{about['processor']} ({about['architecture']}), {cores}, {threads}; "

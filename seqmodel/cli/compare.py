@@ -26,7 +26,7 @@ from seqmodel.config import (
 )
 from seqmodel.errors import SeqmodelError, UsageError, advising
 from seqmodel.experiment.folder import AGAIN, Counts, Event, recall, seconds_left, weight
-from seqmodel.media.words import clock
+from seqmodel.media.words import hms
 from seqmodel.units import UNITS
 
 if TYPE_CHECKING:
@@ -244,7 +244,7 @@ def _run(
     from seqmodel.experiment.output import write_results
     from seqmodel.experiment.studies import Studies, name_in, open_storage, status_of
     from seqmodel.files import check_writable
-    from seqmodel.locks import held
+    from seqmodel.locks import lock_file
     from seqmodel.media.words import listed, plural
     from seqmodel.training.stopping import stop_on_signals
 
@@ -253,7 +253,7 @@ def _run(
     if artifacts is not None:
         check_writable(artifacts / "checkpoint")
     opened = open_storage(folder, storage, message)
-    with held(folder / BEGIN, wait=True):
+    with lock_file(folder / BEGIN, wait=True):
         studies = Studies.begin(opened, name_in(opened, folder, storage), plan)
         if (studies.plan.trials, studies.plan.seeds) != (plan.trials, plan.seeds):
             there = plural(studies.plan.trials, "trial"), plural(studies.plan.seeds, "seed")
@@ -272,7 +272,7 @@ def _run(
         collect(studies, folder, artifacts)
     with display("writing tables and a page"):
         text, files = write_results(studies, folder, command)
-    with held(folder / BEGIN, wait=True):
+    with lock_file(folder / BEGIN, wait=True):
         now = Studies.begun(opened, name_in(opened, folder, storage))
         if now is not None and plan.differs(now.plan) is None:  # nobody has extended it
             remember(folder, plan, text, status_of(studies, folder), files)
@@ -341,7 +341,7 @@ def shown(
                 size = weight(now.run)
                 left, so_far = left - size * now.done, so_far + size * now.gained
             seconds = seconds_left(max(left, 0.0), so_far, monotonic() - began, 1)
-            time_left = [] if ended == total or seconds is None else [f"{clock(seconds)} left"]
+            time_left = [] if ended == total or seconds is None else [f"{hms(seconds)} left"]
             figure = [] if event.valid is None else [f"{event.valid:.4f}"]
             news = [] if event.ended else [f"{event.epoch}/{event.epochs}", *figure]
             lines.also(event.run, *news, share=event.done)
@@ -367,7 +367,7 @@ def status_lines(status: Mapping[str, Any]) -> list[str]:
     if status["done"] == status["runs"]:
         return [*lines, *whole]
     left = status["seconds_left"]
-    whole += [f"about {clock(left)} left"] if left is not None else []
+    whole += [f"about {hms(left)} left"] if left is not None else []
     whole += [] if status["running"] else ["none in progress: run the same command to resume"]
     return [*lines, ", ".join(whole)]
 

@@ -29,7 +29,7 @@ from seqmodel.cli.prepare import source_remarks
 from seqmodel.cli.progress import counter
 from seqmodel.errors import UsageError
 from seqmodel.media.definitions import SPLITS, Comparison
-from seqmodel.media.labels import beyond, in_words
+from seqmodel.media.labels import labels_text, unknown_values
 from seqmodel.media.registry import medium_of
 from seqmodel.media.words import epochs_text, plural
 from seqmodel.unit_setting import unit_name
@@ -234,20 +234,20 @@ def _open(
             f"{dataset.folder} was prepared differently from the run's training data "
             f"({'; '.join(differences)}): the figures are not a fair test",
         )
-    unknown = beyond(dataset.frame.known_labels, run.model.known_labels)
+    unknown = unknown_values(dataset.frame.known_labels, run.model.known_labels)
     if data is not None and unknown:
-        which = in_words(unknown)
+        which = labels_text(unknown)
         message(f"labels unknown to {run.folder} count as none: {which}")
     return dataset
 
 
 def _draw(path: Path, runs: Sequence["Run"], split: "Split", nats: list[float]) -> None:
     from seqmodel.evaluation.evaluate import plot_nats
-    from seqmodel.evaluation.likelihood import named
+    from seqmodel.evaluation.likelihood import run_names
 
     frame = runs[0].frame
     picture = medium_of(frame).picture(split[0], frame)
-    plot_nats(path, picture, nats, f"{split.sources[0]}, by {named(runs)}")
+    plot_nats(path, picture, nats, f"{split.sources[0]}, by {run_names(runs)}")
     message(f"drawn to {path}")
 
 

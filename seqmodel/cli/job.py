@@ -180,8 +180,8 @@ def _warn_if_trivial(
     settings: Config, dataset: Dataset, folder: Path, line: Mapping[str, Any]
 ) -> None:
     """Warn if a trivial model predicts valid, or its scored part, as well as the run's `line`."""
-    frame, train, valid = dataset.frame, dataset["train"].enough(), dataset["valid"]
-    valid = valid.some(line.get(PART, len(valid)))
+    frame, train, valid = dataset.frame, dataset["train"].subsample(), dataset["valid"]
+    valid = valid.evenly_spaced(line.get(PART, len(valid)))
     discrete = output_class(settings, frame).discrete
     with display("fitting trivial baselines"):
         figures = baselines(train, valid, frame, discrete=discrete)

@@ -15,8 +15,8 @@ from seqmodel.cli.options import Force, Json, Quiet, options_of, with_media_opti
 from seqmodel.cli.progress import counter
 from seqmodel.errors import UsageError
 from seqmodel.media.definitions import Medium
-from seqmodel.media.input import unread
-from seqmodel.media.labels import KnownLabels, beyond, in_words
+from seqmodel.media.input import rejection
+from seqmodel.media.labels import KnownLabels, labels_text, unknown_values
 from seqmodel.media.registry import MEDIA, definition_from_json
 from seqmodel.media.words import plural
 
@@ -124,7 +124,7 @@ def _summary(out: Path, manifest: dict[str, Any]) -> list[str]:
 
 def label_lines(known: KnownLabels) -> list[str]:
     """The labels of a dataset or a run, if there are any."""
-    return [f"  labels: {in_words(known)}"] if known else []
+    return [f"  labels: {labels_text(known)}"] if known else []
 
 
 def _label_remarks(files: Sequence["SourceFile"], manifest: Mapping[str, Any]) -> list[str]:
@@ -138,8 +138,8 @@ def _label_remarks(files: Sequence["SourceFile"], manifest: Mapping[str, Any]) -
         if len(values) < len(files)
     ]
     frame = definition_from_json(manifest["media"], manifest["frame"])
-    if lacking := beyond(there, frame.known_labels):
-        lines.append(f"values not in train, which count as none: {in_words(lacking)}")
+    if lacking := unknown_values(there, frame.known_labels):
+        lines.append(f"values not in train, which count as none: {labels_text(lacking)}")
     return lines
 
 
@@ -185,7 +185,7 @@ def source_remarks(medium: Medium, manifest: Mapping[str, Any]) -> list[str]:
     skipped: dict[str, list[str]] = {"file": []}
     for skip in manifest["skipped"]:
         path = Path(skip["source"])
-        kind = f"{path.suffix.lower()} file" if unread(path) else "file"
+        kind = f"{path.suffix.lower()} file" if rejection(path) else "file"
         skipped.setdefault(kind, []).append(f"{path}: {skip['reason']}")
     repaired = [
         f"{entry['source']}: {'; '.join(entry['repairs'])}" for entry in manifest["repaired"]

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from seqmodel.cli.common import Said, message
 from seqmodel.config import Config
 from seqmodel.media.samples import Progress
-from seqmodel.media.words import clock, printable
+from seqmodel.media.words import hms, printable
 from seqmodel.runs.files import PART
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ def _lines(what: str, silence: float) -> Iterator[Display]:
     def beat() -> None:
         with turn:
             if monotonic() - said >= silence:
-                so_far = [f"{clock(monotonic() - since)} so far"] * (len(latest) == 1)
+                so_far = [f"{hms(monotonic() - since)} so far"] * (len(latest) == 1)
                 say("  ".join([*latest, *so_far]))
 
     def watch() -> None:
@@ -125,7 +125,7 @@ def counting(shown: Display, what: str, then: str = "") -> Progress:
         nonlocal before, began
         began = monotonic() if done < before else began  # again from the start
         before, spent = done, monotonic() - began
-        left = [f"{clock(spent / done * (total - done))} left"] if done and spent > 1 else []
+        left = [f"{hms(spent / done * (total - done))} left"] if done and spent > 1 else []
         if then and done >= total:
             shown.show(then)
         else:
@@ -160,7 +160,7 @@ def training_progress(config: Config, title: str) -> Iterator["Listener"]:
             if event.nats_per_frame is not None:
                 left = event.seconds_left
                 news += [f"{event.nats_per_frame:.4f}"]
-                news += [] if left is None else [f"{clock(left)} left"]
+                news += [] if left is None else [f"{hms(left)} left"]
                 news += [f"{event.frames_per_second:,.0f} frames/s"]
             what = f"{'epoch' if news else 'valid'} {event.epoch}{of}"
             shown.show(what, *news, done=event.done, total=event.total)

@@ -34,7 +34,7 @@ from seqmodel.files import new_file
 from seqmodel.media.definitions import Medium
 from seqmodel.media.labels import Labels, combinations
 from seqmodel.media.registry import MEDIA, medium_of
-from seqmodel.media.samples import Filling, Progress, SampleRequest, Sampling, part
+from seqmodel.media.samples import Filling, Progress, SampleRequest, Sampling, part_progress
 from seqmodel.media.words import plural
 from seqmodel.unit_setting import unit_name
 
@@ -197,7 +197,7 @@ def sample(
     require(given, NEEDS)
     check_temperature(temperature, mark_temperature)
 
-    from seqmodel.evaluation.likelihood import named
+    from seqmodel.evaluation.likelihood import run_names
 
     numbered = (out.with_name(f"{out.stem}-{k}{out.suffix}") for k in range(1, number + 1))
     targets = [*numbered] if number > 1 else [out]
@@ -234,7 +234,7 @@ def sample(
         prime_seconds=prime_seconds,
         include_prime=include_prime,
         options=options,
-        title=f"sampled from {named(every)} ({unit})",
+        title=f"sampled from {run_names(every)} ({unit})",
         longest_piece=loaded.longest_piece if loaded.config.end else None,
     )
     sampling = medium.sampling(loaded.frame, request)
@@ -254,7 +254,7 @@ def sample(
         for k, target in enumerate(targets):
             file: Any = nullcontext(sys.stdout.buffer) if to_stdout else new_file(target)
             with file as opened:
-                facts, lines, warnings = write(k, opened, part(count, k, number))
+                facts, lines, warnings = write(k, opened, part_progress(count, k, number))
                 opened.flush()
             own = labels[k % len(labels)]
             pieces.append({"path": str(target), **facts, **({"labels": own} if own else {})})
@@ -303,7 +303,7 @@ def _writing(
     import numpy as np
     from numpy.typing import NDArray
 
-    from seqmodel.evaluation.likelihood import named
+    from seqmodel.evaluation.likelihood import run_names
     from seqmodel.runs.files import METRICS
     from seqmodel.sampling.sampler import (
         AverageSampler,
@@ -362,7 +362,7 @@ def _writing(
             words.append(f"{plural(piece.pauses_cut, 'pause')} cut short")
             facts["pauses_cut"] = piece.pauses_cut
         line = ", ".join(
-            [f"{written.size} from {named(told[0])}", *words, *filter(None, [written.hint])]
+            [f"{written.size} from {run_names(told[0])}", *words, *filter(None, [written.hint])]
         )
         return {"frames": piece.frames, "ended_by": ended_by, **facts}, [line], []
 
@@ -427,10 +427,10 @@ def _filling(
             "particles": filling.particles,
             "effective_median": median,
             "effective_least": fewest,
-            "effective_after": None if drawn[-1] else filled.fitting,
+            "effective_after": None if drawn[-1] else filled.paths,
         }
         given = "" if around is None else f", {around:.3f} around"
-        after = "" if drawn[-1] else f", {filled.fitting:.1f} after what follows"
+        after = "" if drawn[-1] else f", {filled.paths:.1f} after what follows"
         size = f"{written.size} from {run.folder}, {drawn.sum():,} of them drawn"
         lines = [
             ", ".join(filter(None, [size, written.hint])),

@@ -68,10 +68,10 @@ def report(
 
     command = shlex.join(["seqmodel", *sys.argv[1:]])
     if watch:
-        from seqmodel.report.watching import server_of
+        from seqmodel.report.watching import make_server
 
         chosen = runs or [chosen_run()]
-        with server_of(chosen, command, message) as server:
+        with make_server(chosen, command, message) as server:
             address, names = f"http://127.0.0.1:{server.server_port}/", [*map(str, chosen)]
             show(f"{address} follows {listed(names)}; stop it with Ctrl-C")
             server.serve_forever()

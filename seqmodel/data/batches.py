@@ -45,7 +45,7 @@ def shuffled(
     return [batches[k] for k in random.permutation(len(batches))]
 
 
-def in_order(lengths: NDArray[np.int64], batch_size: int) -> list[NDArray[np.int64]]:
+def by_length(lengths: NDArray[np.int64], batch_size: int) -> list[NDArray[np.int64]]:
     """Every piece once, as batches of indices, the shortest first."""
     return _cut(np.argsort(lengths, kind="stable"), batch_size)
 
@@ -54,7 +54,7 @@ def _cut(order: NDArray[np.int64], batch_size: int) -> list[NDArray[np.int64]]:
     return [order[k : k + batch_size] for k in range(0, len(order), batch_size)]
 
 
-def parted(lengths: NDArray[np.int64], parts: int) -> list[NDArray[np.int64]]:
+def split_batch(lengths: NDArray[np.int64], parts: int) -> list[NDArray[np.int64]]:
     """The indices of a batch's pieces in each of `parts` parts, as even as possible.
 
     From longest to shortest, pieces are dealt back and forth to two halves, then again within
@@ -71,7 +71,7 @@ def _halves(pieces: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.in
     return pieces[~second], pieces[second]
 
 
-def goes_on(
+def continues(
     plan: Sequence[NDArray[np.int64]], share: float, seed: int, epoch: int, batch: int
 ) -> bool:
     """Whether a batch continues the one before, as a random `share` of those of equal size do."""
@@ -109,7 +109,7 @@ def load(
     width = frame.rows_per_frame * math.prod(frame.row_shape)
     stored = np.zeros((T, len(indices), width), frame.row_dtype)
     for k, i in enumerate(indices.tolist()):
-        piece = split.stored(i, *rows).reshape(-1, width)
+        piece = split.read_rows(i, *rows).reshape(-1, width)
         stored[: len(piece), k] = piece
     decoded: NDArray[Any] = frame.decode(stored.reshape(-1, *frame.row_shape))
     frames = decoded.reshape(T, len(indices), frame.frame_size)

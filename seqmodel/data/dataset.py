@@ -31,7 +31,7 @@ from seqmodel.errors import SeqmodelError, SourceError, reason
 from seqmodel.files import FolderFormat, disk_error, open_input, read_bytes
 from seqmodel.media.definitions import SPLITS, FrameDefinition, Piece
 from seqmodel.media.input import read_header
-from seqmodel.media.labels import FACT, KnownLabels, labels_in, places
+from seqmodel.media.labels import LABELS, KnownLabels, label_ids, labels_of
 from seqmodel.media.registry import definition_from_json
 from seqmodel.plain import Fields
 from seqmodel.system.files import read_at
@@ -58,24 +58,24 @@ class Shard:
             self._descriptor = os.dup(file.fileno())
         weakref.finalize(self, os.close, self._descriptor)
         self._row_bytes = math.prod(self.shape[1:]) * self.dtype.itemsize
-        self._opened = os.fstat(self._descriptor)
-        self._changed = self._opened.st_mtime_ns
-        if self._opened.st_size != self._offset + header.nbytes:
+        self._status = os.fstat(self._descriptor)
+        self._mtime = self._status.st_mtime_ns
+        if self._status.st_size != self._offset + header.nbytes:
             raise ValueError("longer or shorter than it says")
 
     def __getitem__(self, rows: slice) -> NDArray[Any]:
         """The rows of a slice without a step; LostError if they can no longer be read."""
         start, stop, _ = rows.indices(self.shape[0])
         count = max(0, stop - start)
-        left, place, parts = count * self._row_bytes, self._offset + start * self._row_bytes, []
-        while left:
+        unread, offset, parts = count * self._row_bytes, self._offset + start * self._row_bytes, []
+        while unread:
             try:
-                parts.append(read_at(self._descriptor, left, place))
+                parts.append(read_at(self._descriptor, unread, offset))
             except OSError as error:
                 raise self._lost(f"cannot be read ({reason(error)})") from error
             if not parts[-1]:
                 raise self._lost("has been cut short")
-            left, place = left - len(parts[-1]), place + len(parts[-1])
+            unread, offset = unread - len(parts[-1]), offset + len(parts[-1])
         data = parts[0] if len(parts) == 1 else b"".join(parts)
         return np.frombuffer(data, self.dtype).reshape(count, *self.shape[1:])
 
@@ -85,11 +85,11 @@ class Shard:
             now = self.path.stat()
         except OSError as error:
             raise self._lost("has gone") from error
-        if not os.path.samestat(now, self._opened):
+        if not os.path.samestat(now, self._status):
             raise self._lost("has been replaced")
-        if now.st_size != self._opened.st_size:
+        if now.st_size != self._status.st_size:
             raise self._lost("has been cut short or added to")
-        before, self._changed = self._changed, now.st_mtime_ns
+        before, self._mtime = self._mtime, now.st_mtime_ns
         return now.st_mtime_ns != before
 
     def _lost(self, how: str) -> LostError:
@@ -102,8 +102,8 @@ FORMAT = "seqmodel-dataset"
 VERSION = 1
 MANIFEST = "manifest.json"
 
-FRAMES_HASHED_AT_ONCE = 2**15
-ENOUGH = 2**20
+HASH_FRAMES = 2**15
+STATISTICS_FRAMES = 2**20
 """Frames of music from which to estimate statistics; 50 million would take half an hour."""
 
 
@@ -148,7 +148,7 @@ class DatasetWriter:
         counts["longest"] = max(counts["longest"], frames)
         return piece
 
-    def finish(self, frame: FrameDefinition, more: Mapping[str, Any]) -> dict[str, Any]:
+    def finish(self, frame: FrameDefinition, facts: Mapping[str, Any]) -> dict[str, Any]:
         """Write the manifest, which completes the dataset; `frame` now has train's statistics."""
         manifest = {
             "format": FORMAT,
@@ -156,7 +156,7 @@ class DatasetWriter:
             "media": frame.medium,
             "frame": frame.to_json(),
             "splits": self._counts,
-            **more,
+            **facts,
         }
         write_manifest(self._folder, manifest)
         return manifest
@@ -202,7 +202,7 @@ class Split:
     def of(
         cls, name: str, frame: FrameDefinition, pieces: Sequence[Piece], rows: Shard | NDArray[Any]
     ) -> "Split":
-        """The split of `pieces`, which `rows` holds one after another."""
+        """The split of `pieces`, which `row_count` holds one after another."""
         lengths = np.array([0, *(piece.frames for piece in pieces)], np.int64)
         return cls(name, frame, pieces, rows, np.cumsum(lengths)[:-1] * frame.rows_per_frame)
 
@@ -223,7 +223,7 @@ class Split:
     def __getitem__(self, index: slice) -> Self: ...
     def __getitem__(self, index: int | slice) -> "NDArray[Any] | Self":
         if not isinstance(index, slice):
-            return self.frame.decode(self.stored(index))
+            return self.frame.decode(self.read_rows(index))
         pieces, starts = self.pieces[index], self._starts[index]
         return replace(self, pieces=pieces, _starts=starts, _checked=set())
 
@@ -233,11 +233,11 @@ class Split:
     def facts(self, index: int) -> Mapping[str, Any]:
         return self.pieces[index].facts
 
-    def rows(self, index: int) -> int:
+    def row_count(self, index: int) -> int:
         """The number of rows of a piece, T * rows_per_frame."""
         return self.pieces[index].frames * self.frame.rows_per_frame
 
-    def stored(self, index: int, begin: int = 0, end: int | None = None) -> NDArray[Any]:
+    def read_rows(self, index: int, begin: int = 0, end: int | None = None) -> NDArray[Any]:
         """The rows `begin` to `end` of piece `index` as stored, (rows, *row_shape)."""
         start = int(self._starts[index])  # raises IndexError, which also ends a for loop
         if isinstance(self._rows, Shard):
@@ -245,15 +245,15 @@ class Split:
                 self._checked.clear()
             if index not in self._checked:
                 self.check(index)
-        rows = self.rows(index)
+        rows = self.row_count(index)
         stop = rows if end is None else min(end, rows)
         return self._rows[start + min(begin, rows) : start + stop]
 
     def check(self, index: int) -> None:
         """Check that piece `index` is as prepared; LostError if not. See `Piece.sha256`."""
         assert isinstance(self._rows, Shard)
-        digest, start, rows = hashlib.sha256(), int(self._starts[index]), self.rows(index)
-        step = FRAMES_HASHED_AT_ONCE * self.frame.rows_per_frame
+        digest, start, rows = hashlib.sha256(), int(self._starts[index]), self.row_count(index)
+        step = HASH_FRAMES * self.frame.rows_per_frame
         for row in range(start, start + rows, step):
             digest.update(self.frame.canonical(self._rows[row : min(row + step, start + rows)]))
         if digest.hexdigest() != self.pieces[index].sha256:
@@ -268,51 +268,51 @@ class Split:
         given = list[NDArray[np.int64]]()
         for piece in map(self.pieces.__getitem__, np.asarray(indices).tolist()):
             try:
-                of_piece = self.frame.given(piece.facts)
+                row = self.frame.given(piece.facts)
             except ValueError as error:
                 assert isinstance(self._rows, Shard)
                 index = self._rows.path.with_suffix(".jsonl")
                 raise LostError(
                     f"{index} is damaged: {piece.source}: {error}; run `seqmodel prepare` again"
                 ) from error
-            if of_piece is None:
+            if row is None:
                 return None
-            given.append(of_piece)
+            given.append(row)
         return np.stack(given)
 
     def labels(
         self, known: KnownLabels, indices: Sequence[int] | NDArray[np.int64] | None = None
     ) -> NDArray[np.int64]:
-        """(B, L) the labels of pieces (default: all), as `labels.places` among the known."""
+        """(B, L) the labels of pieces (default: all), as `labels.label_ids` among the known."""
         chosen = range(len(self)) if indices is None else np.asarray(indices).tolist()
-        found = [places(known, labels_in(self.facts(k))) for k in chosen]
-        return np.array(found, np.int64).reshape(len(found), len(known))
+        ids = [label_ids(known, labels_of(self.facts(k))) for k in chosen]
+        return np.array(ids, np.int64).reshape(len(ids), len(known))
 
-    def some(self, count: int) -> Self:
+    def evenly_spaced(self, count: int) -> Self:
         """The split of at most `count` of its pieces, evenly spaced."""
         count = min(len(self), count)
         chosen = [k * len(self) // count for k in range(count)]
         pieces, starts = [self.pieces[k] for k in chosen], self._starts[chosen]
         return replace(self, pieces=pieces, _starts=starts, _checked=set())
 
-    def enough(self, frames: int = ENOUGH) -> Self:
+    def subsample(self, frames: int = STATISTICS_FRAMES) -> Self:
         """All pieces; of music with more frames, evenly spaced pieces with at least this many."""
         if self.frames <= frames or self.frame.values != "binary":
             return self
         count = -(-len(self) * frames // self.frames)
-        while (found := self.some(count)).frames < frames:  # most of these are short
+        while (found := self.evenly_spaced(count)).frames < frames:  # most of these are short
             count *= 2
         return found
 
     def beginnings(self, pieces: int, frames: int) -> "Split":
         """In memory: beginnings of at most `pieces` evenly spaced pieces, about `frames` in all."""
-        some = self.some(pieces)
-        longest = -(-frames // len(some))
+        chosen = self.evenly_spaced(pieces)
+        longest = -(-frames // len(chosen))
         parts = [
-            replace(piece, sha256="", frames=min(piece.frames, longest)) for piece in some.pieces
+            replace(piece, sha256="", frames=min(piece.frames, longest)) for piece in chosen.pieces
         ]
         end = longest * self.frame.rows_per_frame
-        rows = np.concatenate([some.stored(k, end=end) for k in range(len(some))])
+        rows = np.concatenate([chosen.read_rows(k, end=end) for k in range(len(chosen))])
         return Split.of(self.name, self.frame, parts, rows)
 
     @cached_property
@@ -367,8 +367,8 @@ class Dataset:
             for k in range(len(split)):
                 given = split.given([k])
                 digest.update(b"" if given is None else given.tobytes())
-                if FACT in (facts := split.facts(k)):
-                    digest.update(json.dumps(facts[FACT], sort_keys=True).encode())
+                if LABELS in (facts := split.facts(k)):
+                    digest.update(json.dumps(facts[LABELS], sort_keys=True).encode())
         return digest.hexdigest()
 
     def check_content(self) -> None:
@@ -382,9 +382,9 @@ class Dataset:
     def __getitem__(self, name: str) -> Split:
         """Open a split; SeqmodelError if it does not exist or its files are damaged."""
         if name not in self.splits:
-            there = ", ".join(self.splits) or "none"
+            available = ", ".join(self.splits) or "none"
             raise SeqmodelError(
-                f"{self.folder} has no pieces in split {name!r} (available: {there})"
+                f"{self.folder} has no pieces in split {name!r} (available: {available})"
             )
         counts = self.manifest["splits"][name]
         pieces, shard = self._pieces(name), self.folder / f"{name}.npy"
@@ -395,9 +395,9 @@ class Dataset:
         except ValueError as error:
             raise self._damaged(f"{name} cannot be read") from error
         frames = [piece.frames for piece in pieces]
-        found = {"pieces": len(pieces), "frames": sum(frames), "longest": max(frames, default=0)}
+        actual = {"pieces": len(pieces), "frames": sum(frames), "longest": max(frames, default=0)}
         if (
-            counts != counts | found
+            counts != counts | actual
             or rows.shape != (sum(frames) * self.frame.rows_per_frame, *self.frame.row_shape)
             or rows.dtype != self.frame.row_dtype
         ):
@@ -453,8 +453,8 @@ def _check_manifest(manifest: Fields) -> None:
         if name not in SPLITS:  # a name is also part of a path
             raise ValueError(f"splits has {name!r}, which is none of {', '.join(SPLITS)}")
         counts = splits.fields(name)
-        pieces = counts.whole("pieces")
-        counts.whole("frames", least=pieces), counts.whole("longest", least=min(pieces, 1))
+        pieces = counts.integer("pieces")
+        counts.integer("frames", least=pieces), counts.integer("longest", least=min(pieces, 1))
     for skipped in manifest.objects("skipped"):
         skipped.text("source"), skipped.text("reason")
 

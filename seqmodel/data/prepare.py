@@ -24,25 +24,25 @@ from seqmodel.media.definitions import (
     Settings,
     Work,
 )
-from seqmodel.media.labels import FACT, in_order
-from seqmodel.media.samples import Progress, unseen
+from seqmodel.media.labels import LABELS, natsorted
+from seqmodel.media.samples import Progress, no_progress
 from seqmodel.system.machine import cores
 from seqmodel.system.processes import start
 
 # ---- splits --------------------------------------------------------------------------------------
 
-RULE = "source content"
+HASH_RULE = "source content"
 """What is hashed to choose a split. Older manifests have no rule: they hashed the prepared frames,
 so another grid could give another split."""
 
-BY_TIME = "time: the first 80% of each piece, then 10%, then 10%, with gaps of 1%"
+TIME_RULE = "time: the first 80% of each piece, then 10%, then 10%, with gaps of 1%"
 """The rule if works are cut by time."""
 
 SplitBy = Literal["piece", "time"]
-Placed = Literal["folder", "content_hash", "time"]
+PlacedBy = Literal["folder", "content_hash", "time"]
 """What placed a piece in its split."""
 
-ENOUGH_WORKS = 10
+MIN_WORKS_TO_MOVE = 10
 """With at least this many works, a split left empty by the hash gets one; fewer are cut by time."""
 
 
@@ -81,18 +81,18 @@ def parts_in_time(frames: int, context: int) -> list[Part]:
 
 
 @dataclass
-class Tally:
+class Placer:
     """Assigns each work to a split, counts its pieces and keeps a record of repairs."""
 
     by_time: bool = False
     """Whether works that no folder places are cut by time."""
     moves: Mapping[str, str] = field(default_factory=dict)
-    """`Work.content` -> a split other than the one its hash gives, so that none is empty."""
+    """`Work.content_hash` -> a split other than the one its hash gives, so that none is empty."""
     hashed: dict[str, str] = field(default_factory=dict)
-    """`Work.content` -> the split its hash gives, for each work not placed otherwise."""
+    """`Work.content_hash` -> the split its hash gives, for each work not placed otherwise."""
 
     by_work: dict[str, str] = field(default_factory=dict)
-    """`Work.content`, and `Work.prepared` -> the split that first had it."""
+    """`Work.content_hash`, and `Work.frames_hash` -> the split that first had it."""
     by_piece: dict[str, str] = field(default_factory=dict)
     """A piece's hash -> the split that first had it."""
     placed: Counter[str] = field(default_factory=Counter)
@@ -106,21 +106,21 @@ class Tally:
 
     def place(self, work: Work, folder: str | None) -> str:
         """The split of a work: its folder's, an equal work's, or by its hash."""
-        split = folder or self.by_work.get(work.content) or self.by_work.get(work.prepared)
+        split = folder or self.by_work.get(work.content_hash) or self.by_work.get(work.frames_hash)
         if split is None:
-            split = self.hashed[work.content] = hash_split(work.content)
-            if work.content in self.moves:
-                split = self.moves[work.content]
+            split = self.hashed[work.content_hash] = hash_split(work.content_hash)
+            if work.content_hash in self.moves:
+                split = self.moves[work.content_hash]
                 self.moved.append({"source": work.source, "to": split})
-        self.by_work.setdefault(work.content, split)
-        self.by_work.setdefault(work.prepared, split)
+        self.by_work.setdefault(work.content_hash, split)
+        self.by_work.setdefault(work.frames_hash, split)
         return split
 
-    def lacking(self) -> bool:
+    def leaves_split_empty(self) -> bool:
         """Whether all works were placed by their hash, and that leaves a split empty."""
         return not self.placed["folder"] and not set(SPLITS) <= set(self.hashed.values())
 
-    def count(self, piece: Piece, split: str, by: Placed) -> None:
+    def count(self, piece: Piece, split: str, by: PlacedBy) -> None:
         """Count a piece that went to `split`, because of its folder, its time or its content."""
         self.placed[by] += 1
         if piece.sha256 in self.by_piece:
@@ -131,8 +131,8 @@ class Tally:
 
     def to_json(self) -> dict[str, Any]:
         return {
-            "split_by": {by: self.placed[by] for by in get_args(Placed)[: 2 + self.by_time]},
-            "split_rule": BY_TIME if self.by_time else RULE,
+            "split_by": {by: self.placed[by] for by in get_args(PlacedBy)[: 2 + self.by_time]},
+            "split_rule": TIME_RULE if self.by_time else HASH_RULE,
             **({"moved": self.moved} if self.moved else {}),
             "repeated_pieces": self.repeated,
             "also_in_another_split": self.straddling,
@@ -147,19 +147,19 @@ def _moves(hashed: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     """
     works = {split: [c for c in hashed if hashed[c] == split] for split in SPLITS}
     for empty in SPLITS:
-        most = max(works.values(), key=len)
-        if not works[empty] and len(most) > 1:
-            content = (min if empty == "train" else max)(most, key=_share)
-            most.remove(content)
+        largest = max(works.values(), key=len)
+        if not works[empty] and len(largest) > 1:
+            content = (min if empty == "train" else max)(largest, key=_share)
+            largest.remove(content)
             works[empty].append(content)
             yield content, empty
 
 
 # ---- files read in order: one after the other or, if there are many, by several processes --------
 
-ALONE = 1.0
+SECONDS_ALONE = 1.0
 """Seconds of reading before other processes help: about as long as they take to start."""
-FEW = 64
+MIN_FILES = 64
 """Up to this many files are not worth it."""
 
 Read = Callable[[Path], Any]
@@ -169,8 +169,8 @@ def read_all(read: Read, paths: Sequence[Path], processes: int) -> Generator[Any
     """What `read` returns for each path, or its SourceError, in order; both must be picklable."""
     spent = 0.0
     for k, path in enumerate(paths):
-        if processes > 1 and len(paths) - k > FEW and spent > ALONE:
-            yield from _shared_out(read, paths[k:], processes)
+        if processes > 1 and len(paths) - k > MIN_FILES and spent > SECONDS_ALONE:
+            yield from _read_parallel(read, paths[k:], processes)
             return
         began = time.monotonic()
         outcome = _outcome(read, path)
@@ -178,14 +178,14 @@ def read_all(read: Read, paths: Sequence[Path], processes: int) -> Generator[Any
         yield outcome
 
 
-def _shared_out(read: Read, paths: Sequence[Path], processes: int) -> Generator[Any, None, None]:
+def _read_parallel(read: Read, paths: Sequence[Path], processes: int) -> Generator[Any, None, None]:
     """Each process reads every n-th path, running ahead until its pipe is full."""
     members = list[tuple[Any, Any]]()
     try:
         for k, path in enumerate(paths):
             try:
                 for other in () if members else range(processes):
-                    members.append(start(_send, read, paths[other::processes]))
+                    members.append(start(_read_and_send, read, paths[other::processes]))
                 outcome = members[k % processes][1].recv()
             except (EOFError, OSError) as error:  # even in the middle of what it sends
                 raise SeqmodelError(f"the process that read {path} was killed") from error
@@ -199,7 +199,7 @@ def _shared_out(read: Read, paths: Sequence[Path], processes: int) -> Generator[
             process.join()
 
 
-def _send(read: Read, paths: Sequence[Path], pipe: Any) -> None:
+def _read_and_send(read: Read, paths: Sequence[Path], pipe: Any) -> None:
     with suppress(BrokenPipeError):  # nobody reads them any longer
         for path in paths:
             try:
@@ -228,7 +228,7 @@ def prepare(
     strict: bool = False,
     split_by: SplitBy | None = None,
     only: str | None = None,
-    progress: Progress = unseen,
+    progress: Progress = no_progress,
 ) -> dict[str, Any]:
     """Write the dataset `out` from `sources` and return its manifest.
 
@@ -248,37 +248,37 @@ def prepare(
         raise SeqmodelError("{source}: {reason}".format(**left_out[0]))
     with new_folder(out, DATASET_FOLDER, force=force) as folder:
 
-        def write(tally: Tally) -> dict[str, Any]:
+        def write(placer: Placer) -> dict[str, Any]:
             skipped: list[dict[str, str]] = []
             paths = [source.path for source in files]
             corpus = medium.corpus(settings, paths, folder)
-            ahead = read_all(corpus.read, paths, cores())
-            with DatasetWriter(folder, corpus.frame) as writer, closing(ahead):
-                for k, (source, read) in enumerate(zip(files, ahead, strict=True)):
+            outcomes = read_all(corpus.read, paths, cores())
+            with DatasetWriter(folder, corpus.frame) as writer, closing(outcomes):
+                for k, (source, read) in enumerate(zip(files, outcomes, strict=True)):
                     try:
-                        _add(source, read, corpus, writer, tally, only)
+                        _add(source, read, corpus, writer, placer, only)
                     except SourceError as error:
                         reason = error.for_run if only else str(error)
                         if strict or len(files) == 1:
                             raise SeqmodelError(f"{source.path}: {reason}") from error
                         skipped.append({"source": source.path.as_posix(), "reason": reason})
                     progress(k + 1, len(files))
-                if not tally.by_piece:
+                if not placer.by_piece:
                     raise SeqmodelError(
                         f"none of the {len(files)} files can be used; the first, "
                         "{source}: {reason}".format(**skipped[0])
                     )
-                facts = {**corpus.facts, **tally.to_json(), "skipped": skipped + left_out}
-                known = {name: in_order(values) for name, values in tally.labels.items()}
+                facts = {**corpus.facts, **placer.to_json(), "skipped": skipped + left_out}
+                known = {name: natsorted(values) for name, values in placer.labels.items()}
                 frame: Any = corpus.frame
                 return writer.finish(replace(frame, known_labels=known) if known else frame, facts)
 
-        tally = Tally(by_time=split_by == "time")
-        manifest = write(tally)
-        if not tally.by_time and tally.lacking():
-            few = split_by is None and len(tally.hashed) < ENOUGH_WORKS
-            again = Tally(by_time=True) if few else Tally(moves=dict(_moves(tally.hashed)))
-            manifest = write(again)
+        placer = Placer(by_time=split_by == "time")
+        manifest = write(placer)
+        if not placer.by_time and placer.leaves_split_empty():
+            few = split_by is None and len(placer.hashed) < MIN_WORKS_TO_MOVE
+            second = Placer(by_time=True) if few else Placer(moves=dict(_moves(placer.hashed)))
+            manifest = write(second)
         copies = _copies(medium, folder, manifest)
         if copies:
             manifest["copies"] = copies
@@ -292,11 +292,11 @@ def _copies(medium: Medium, folder: Path, manifest: dict[str, Any]) -> dict[str,
     others = [name for name in dataset.splits if name != "train"]
     if len(others) == len(dataset.splits):
         return {}
-    return medium.copies({name: dataset[name].enough() for name in others}, dataset["train"])
+    return medium.copies({name: dataset[name].subsample() for name in others}, dataset["train"])
 
 
 def _add(
-    source: SourceFile, read: Any, corpus: Corpus, writer: DatasetWriter, tally: Tally,
+    source: SourceFile, read: Any, corpus: Corpus, writer: DatasetWriter, placer: Placer,
     only: str | None,
 ) -> None:  # fmt: skip
     """Write what was `read` from a file; SourceError if it cannot be used."""
@@ -304,9 +304,9 @@ def _add(
         raise read
     for work in corpus.works(source.path, read):
         frame, folder = corpus.frame, only or work.split or source.split
-        whole = folder is not None or not tally.by_time
+        whole = folder is not None or not placer.by_time
         if whole:
-            parts = [Part(tally.place(work, folder), 0, work.frames)]
+            parts = [Part(placer.place(work, folder), 0, work.frames)]
         else:
             parts = parts_in_time(work.frames, -(-frame.context // frame.frame_size))
         start = 0  # of the piece, in the work
@@ -319,16 +319,16 @@ def _add(
                 rows = _rows(work, Part(part.split, begin, end), frame, cut=begin > start)
                 facts = frame.facts_from(work.facts, begin - start, end - start)
                 if source.labels:
-                    facts = {**facts, FACT: source.labels}
+                    facts = {**facts, LABELS: source.labels}
                 for label, value in source.labels.items() if part.split == "train" else ():
-                    tally.labels.setdefault(label, set()).add(value)
+                    placer.labels.setdefault(label, set()).add(value)
                 piece = writer.add(part.split, name + excerpt, rows, facts)
-                tally.count(
+                placer.count(
                     piece, part.split, "folder" if folder else "content_hash" if whole else "time"
                 )
             start += frames
         if work.repairs:
-            tally.repaired.append({"source": work.source, "repairs": list(work.repairs)})
+            placer.repaired.append({"source": work.source, "repairs": list(work.repairs)})
 
 
 def _rows(work: Work, part: Part, frame: FrameDefinition, *, cut: bool) -> Iterator[NDArray[Any]]:
@@ -336,7 +336,7 @@ def _rows(work: Work, part: Part, frame: FrameDefinition, *, cut: bool) -> Itera
     size = frame.rows_per_frame
     for k, rows in enumerate(work.rows(part.begin, part.end)):
         first = cut and k == 0
-        taken = np.concatenate([frame.cut(rows[:size]), rows[size:]]) if first else rows
+        stored = np.concatenate([frame.cut(rows[:size]), rows[size:]]) if first else rows
         if part.split == "train":
-            work.in_train(taken)
-        yield taken
+            work.on_train_rows(stored)
+        yield stored

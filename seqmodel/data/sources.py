@@ -16,7 +16,7 @@ from seqmodel.data.dataset import DATASET_FOLDER
 from seqmodel.errors import SeqmodelError, UsageError, reason
 from seqmodel.files import SYSTEM_FILES, read_bytes
 from seqmodel.media.definitions import Medium
-from seqmodel.media.input import CONVERTED, unread
+from seqmodel.media.input import CONVERTERS, rejection
 from seqmodel.media.labels import Labels
 from seqmodel.media.registry import MEDIA, medium_of_file
 from seqmodel.media.words import plural
@@ -28,7 +28,7 @@ SPLIT_FOLDERS = {
 }
 """Folder names in lower case -> the split of the files in them. If another folder is valid and none
 is test, as with train, dev and eval, the files in eval are test."""
-MOST_VALUES = 1000
+MAX_VALUES = 1000
 """The most values a label may have."""
 
 
@@ -73,7 +73,7 @@ def find_sources(names: Iterable[str]) -> Sources:
     `train/a.wav` alone says nothing. SeqmodelError if a name matches nothing, or media are mixed.
     """
     found: dict[Path, str | None] = {}
-    alone: set[Path] = set()
+    named_files: set[Path] = set()
     skipped: list[Skipped] = []
     for name in names:
         path = Path(name)
@@ -87,7 +87,7 @@ def find_sources(names: Iterable[str]) -> Sources:
                 raise SeqmodelError(f"{name}: no such file or folder")
             matches = [match for match in matches if not match.is_dir()]
             paths = {match: _split_folder(match.parent) for match in matches}
-            alone.update(match for match in matches if match not in found)
+            named_files.update(match for match in matches if match not in found)
         if not paths:
             kinds = ", ".join(medium.file_kinds for medium in MEDIA.values())
             why = "".join(f"; {one.source}: {one.reason}" for one in skipped[-1:])
@@ -100,33 +100,33 @@ def find_sources(names: Iterable[str]) -> Sources:
         splits["eval"] = "test"
     placed = {path: splits.get(folder) for path, folder in found.items()}
     if len(set(placed.values()) - {None}) == 1:
-        placed |= dict.fromkeys(alone)
-    return _of_one_medium(_once([SourceFile(*each) for each in placed.items()]), skipped)
+        placed |= dict.fromkeys(named_files)
+    return _single_medium(_deduplicated([SourceFile(*each) for each in placed.items()]), skipped)
 
 
-def _once(sources: Collection[SourceFile]) -> list[SourceFile]:
+def _deduplicated(sources: Collection[SourceFile]) -> list[SourceFile]:
     """Each file under its first name, in each split that folders put it in."""
-    kept: dict[str, dict[str | None, SourceFile]] = {}
+    by_file: dict[str, dict[str | None, SourceFile]] = {}
     for source in sorted(sources, key=lambda source: source.split is None):
-        same = kept.setdefault(os.path.realpath(source.path), {})
+        same = by_file.setdefault(os.path.realpath(source.path), {})
         if source.split or not same:
             same.setdefault(source.split, source)
-    chosen = {source.path for same in kept.values() for source in same.values()}
+    chosen = {source.path for same in by_file.values() for source in same.values()}
     return [source for source in sources if source.path in chosen]
 
 
-def _of_one_medium(found: Collection[SourceFile], skipped: list[Skipped]) -> Sources:
-    sources = [source for source in found if unread(source.path) is None]
+def _single_medium(found: Collection[SourceFile], skipped: list[Skipped]) -> Sources:
+    sources = [source for source in found if rejection(source.path) is None]
     converted = {source.path.with_suffix("") for source in sources}
-    left = [s for s in found if unread(s.path) and s.path.with_suffix("") not in converted]
+    unread = [s for s in found if rejection(s.path) and s.path.with_suffix("") not in converted]
     if not sources:
-        more = f", the first of {len(left):,} such files" if len(left) > 1 else ""
-        raise SeqmodelError(f"{left[0].path}{more}: {unread(left[0].path)}")
-    sure = [one for one in sources if one.path.suffix.lower() not in one.medium.loose_suffixes]
-    medium = (sure or sources)[0].medium
+        more = f", the first of {len(unread):,} such files" if len(unread) > 1 else ""
+        raise SeqmodelError(f"{unread[0].path}{more}: {rejection(unread[0].path)}")
+    certain = [one for one in sources if one.path.suffix.lower() not in one.medium.loose_suffixes]
+    medium = (certain or sources)[0].medium
     files = [one for one in sources if one.medium is medium]
     others = [one for one in sources if one.medium is not medium]
-    if others and (len(others) >= len(sure) or set(others) & set(sure)):
+    if others and (len(others) >= len(certain) or set(others) & set(certain)):
         a, b = sorted((files[0], others[0]), key=lambda one: one.medium.name)
         raise SeqmodelError(
             f"a dataset holds either {a.medium.name} or {b.medium.name}, not both: {a.path} is "
@@ -134,9 +134,9 @@ def _of_one_medium(found: Collection[SourceFile], skipped: list[Skipped]) -> Sou
         )
     why = f"is not {medium.name}, unlike the other files"
     strays = [Skipped(one.path.as_posix(), why) for one in others]
-    for one in left:  # files that convert to another medium would be strays too
-        ours = CONVERTED[one.path.suffix.lower()][1] in medium.suffixes
-        strays.append(Skipped(one.path.as_posix(), (unread(one.path) if ours else None) or why))
+    for one in unread:  # files that convert to another medium would be strays too
+        ours = CONVERTERS[one.path.suffix.lower()][1] in medium.suffixes
+        strays.append(Skipped(one.path.as_posix(), (rejection(one.path) if ours else None) or why))
     return Sources(medium, files, [*strays, *skipped])
 
 
@@ -145,33 +145,33 @@ def _media_in(top: Path, skipped: list[Skipped]) -> dict[Path, str | None]:
 
     Links are followed, except back up. Datasets, and what cannot be entered, are `skipped`.
     """
-    suffixes = CONVERTED.keys() | frozenset().union(
+    suffixes = CONVERTERS.keys() | frozenset().union(
         *(medium.suffixes - medium.named_suffixes for medium in MEDIA.values())
     )
     found: dict[Path, str | None] = {}
     entered: set[tuple[str | None, tuple[int, int]]] = set()
     outside = frozenset((s.st_dev, s.st_ino) for s in map(os.stat, top.resolve().parents))
-    todo: list[tuple[Path, str | None, frozenset[tuple[int, int]]]] = [(top, None, outside)]
-    while todo:
-        path, split, above = todo.pop()
+    pending: list[tuple[Path, str | None, frozenset[tuple[int, int]]]] = [(top, None, outside)]
+    while pending:
+        path, split, ancestors = pending.pop()
         if path.suffix.lower() in suffixes and not SYSTEM_FILES.fullmatch(path.name):
             found[path] = split
         try:
             status = path.stat()
             if not stat.S_ISDIR(status.st_mode):
                 continue
-            here, split = (status.st_dev, status.st_ino), _split_folder(path, split)
-            if here in above:
+            inode, split = (status.st_dev, status.st_ino), _split_folder(path, split)
+            if inode in ancestors:
                 raise OSError(errno.ELOOP, "is a link to a folder that it is in")
             if path != top and DATASET_FOLDER.is_marked(path):
                 raise OSError(errno.EINVAL, "is a prepared dataset")
-            inside = [] if (split, here) in entered else sorted(path.iterdir(), reverse=True)
+            children = [] if (split, inode) in entered else sorted(path.iterdir(), reverse=True)
         except OSError as error:
             if path not in found:  # otherwise it is reported when it is read
                 skipped.append(Skipped(path.as_posix(), reason(error)))
             continue
-        entered.add((split, here))
-        todo += [(child, split, above | {here}) for child in inside]
+        entered.add((split, inode))
+        pending += [(child, split, ancestors | {inode}) for child in children]
     return dict(sorted(found.items()))
 
 
@@ -184,34 +184,34 @@ def _split_folder(folder: Path, outer: str | None = None) -> str | None:
 # ---- labels --------------------------------------------------------------------------------------
 
 
-def with_labels(files: Iterable[SourceFile], how: str) -> list[SourceFile]:
-    """The files with the labels that `how`, the option --labels, gives each.
+def with_labels(files: Iterable[SourceFile], spec: str) -> list[SourceFile]:
+    """The files with the labels that `spec`, the option --labels, gives each.
 
     It is "folder", a CSV file, or a pattern of names without suffix such as "{digit}_{speaker}_*",
     with "/" also of the folders before them. UsageError if it fits no file, or a label has only one
     value or too many; SeqmodelError for a CSV file that cannot be used.
     """
     files = list(files)
-    if how == "folder":
+    if spec == "folder":
         named = {file.path: _folder_label(file.path) for file in files}
-    elif how.lower().endswith(".csv"):
-        named = _csv_labels(Path(how), [file.path for file in files])
+    elif spec.lower().endswith(".csv"):
+        named = _csv_labels(Path(spec), [file.path for file in files])
     else:
-        pattern, parts = _compiled(how), how.count("/") + 1
+        pattern, parts = _compiled(spec), spec.count("/") + 1
         ends = {f.path: "/".join(_absolute(f.path.with_suffix("")).parts[-parts:]) for f in files}
         found = {path: pattern.fullmatch(end) for path, end in ends.items()}
         named = {path: match.groupdict() for path, match in found.items() if match}
     if not any(named.values()):
-        raise UsageError(f"--labels {how} fits none of {plural(len(files), 'file')}")
+        raise UsageError(f"--labels {spec} fits none of {plural(len(files), 'file')}")
     names = dict.fromkeys(name for labels in named.values() for name in labels)
     for name in names:
         values = {labels[name] for labels in named.values() if name in labels}
         if len(values) == 1:
             only = f"no file has a {name} other than {values.pop()}"
-            raise UsageError(f"--labels {how}: {only}; a label needs two values")
-        if len(values) > MOST_VALUES:
+            raise UsageError(f"--labels {spec}: {only}; a label needs two values")
+        if len(values) > MAX_VALUES:
             raise UsageError(
-                f"--labels {how}: {name} has {len(values):,} values, above {MOST_VALUES:,}: a gru "
+                f"--labels {spec}: {name} has {len(values):,} values, above {MAX_VALUES:,}: a gru "
                 f"of 128 would have {3 * 128 * len(values):,} parameters for them; leave it out"
             )
     return [replace(file, labels=named.get(file.path, {})) for file in files]
@@ -263,19 +263,19 @@ def _csv_labels(file: Path, paths: Collection[Path]) -> dict[Path, dict[str, str
     found, unknown = dict[Path, dict[str, str]](), list[str]()
     for row in rows:
         cells = dict(zip(header, row, strict=False))
-        named = cells.pop("path", "")
+        name = cells.pop("path", "")
         if len(row) > len(header):
             raise SeqmodelError(
-                f"{file}: the row of {named} has {plural(len(row), 'cell')}, but the first line "
+                f"{file}: the row of {name} has {plural(len(row), 'cell')}, but the first line "
                 f"{len(header)}: quote what holds commas"
             )
         try:
-            places = [(folder / named).resolve() for folder in (file.parent, Path())]
-            is_there = any(place.is_file() for place in places)
+            places = [(folder / name).resolve() for folder in (file.parent, Path())]
+            exists = any(place.is_file() for place in places)
         except (OSError, ValueError):  # too long, or with a zero byte
-            is_there = False
-        if not is_there:
-            unknown.append(named)
+            exists = False
+        if not exists:
+            unknown.append(name)
             continue
         path = next((by_path[place] for place in places if place in by_path), None)
         if path in found:

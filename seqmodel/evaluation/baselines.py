@@ -34,10 +34,10 @@ FEATURES = 4
 """The last features of the encoder: the grid's certainty and spacing, the anchor and its level."""
 BATCH, WINDOW = 16, 2**10
 """Pieces at a time, and samples of each."""
-FITTED_PIECES, FITTED = 64, 2**17
+FITTED_PIECES, FITTED_SAMPLES = 64, 2**17
 """Pieces spaced evenly in train, and about how many of their first samples in total."""
 
-GOLDEN = (math.sqrt(5) - 1) / 2
+GOLDEN_RATIO = (math.sqrt(5) - 1) / 2
 
 
 def baselines(
@@ -81,25 +81,25 @@ def lattice_nats_per_frame(train: Split, split: Split, frame: FrameDefinition) -
     encoder = SoundEncoder(frame.rate, frame.frame_size)
     encoder.start_at(train)
     output = SampleLogisticOutput(FEATURES, frame.frame_size, 1)
-    fitted = train.beginnings(FITTED_PIECES, -(-FITTED // frame.frame_size))
+    fitted = train.beginnings(FITTED_PIECES, -(-FITTED_SAMPLES // frame.frame_size))
     with torch.inference_mode():
         output.linear.weight.zero_()
-        rows = list(_rows(encoder, fitted))
-        log_scale = _lowest(lambda log_scale: _nats(output, rows, log_scale), -3.0, 3.0)
-        return _nats(output, _rows(encoder, split), log_scale) / split.frames
+        rows = list(_windows(encoder, fitted))
+        log_scale = _minimise(lambda log_scale: _nats(output, rows, log_scale), -3.0, 3.0)
+        return _nats(output, _windows(encoder, split), log_scale) / split.frames
 
 
-_Rows = tuple[Tensor, Tensor, Tensor]
+_Windows = tuple[Tensor, Tensor, Tensor]
 """Features (T F, B, FEATURES), frames (T, B, F), and whether these are pieces, not padding."""
 
 
-def _rows(encoder: SoundEncoder, split: Split) -> Iterator[_Rows]:
+def _windows(encoder: SoundEncoder, split: Split) -> Iterator[_Windows]:
     window = max(1, WINDOW // encoder.steps)
-    for batch in batches.in_order(split.lengths, BATCH):
+    for batch in batches.by_length(split.lengths, BATCH):
         past, lengths = encoder.start(torch.zeros(()), len(batch)), split.lengths[batch]
-        most = int(lengths.max())
-        for begin in range(0, most, window):
-            end = min(most, begin + window)
+        longest = int(lengths.max())
+        for begin in range(0, longest, window):
+            end = min(longest, begin + window)
             loaded = batches.load(split, batch, begin=begin, window=end - begin)
             encoded = encoder.encode(torch.from_numpy(loaded.frames), past)
             past = encoded.last
@@ -109,7 +109,7 @@ def _rows(encoder: SoundEncoder, split: Split) -> Iterator[_Rows]:
 
 
 def _nats(
-    output: SampleLogisticOutput, windows: Iterator[_Rows] | list[_Rows], scale: float
+    output: SampleLogisticOutput, windows: Iterator[_Windows] | list[_Windows], scale: float
 ) -> float:
     output.linear.bias.copy_(torch.tensor([0.0, 0.0, scale]))
     return sum(
@@ -118,17 +118,17 @@ def _nats(
     )
 
 
-def _lowest(cost: Callable[[float], float], low: float, high: float) -> float:
+def _minimise(cost: Callable[[float], float], low: float, high: float) -> float:
     """The minimum of a unimodal function, to 0.005, by golden section (Kiefer 1953)."""
-    left, right = high - GOLDEN * (high - low), low + GOLDEN * (high - low)
+    left, right = high - GOLDEN_RATIO * (high - low), low + GOLDEN_RATIO * (high - low)
     at_left, at_right = cost(left), cost(right)
     while high - low > 0.01:
         if at_left < at_right:
             high, right, at_right = right, left, at_left
-            left = high - GOLDEN * (high - low)
+            left = high - GOLDEN_RATIO * (high - low)
             at_left = cost(left)
         else:
             low, left, at_left = left, right, at_right
-            right = low + GOLDEN * (high - low)
+            right = low + GOLDEN_RATIO * (high - low)
             at_right = cost(right)
     return (low + high) / 2

@@ -19,14 +19,14 @@ from seqmodel.data.sources import find_sources
 from seqmodel.errors import SeqmodelError, UsageError
 from seqmodel.evaluation.baselines import baselines
 from seqmodel.evaluation.likelihood import Likelihood, average, likelihood
-from seqmodel.files import called, write_file
+from seqmodel.files import renamed_in_errors, write_file
 from seqmodel.media.registry import medium_of
-from seqmodel.media.samples import Picture, Progress, part, unseen
+from seqmodel.media.samples import Picture, Progress, no_progress, part_progress
 from seqmodel.media.words import listed
 from seqmodel.plots import ACCENT, PRIMARY, caption, png_bytes, wide_figure
 from seqmodel.runs.folder import Run
 
-ONLY = "test"
+FILES_SPLIT = "test"
 """The split that holds all pieces of media files."""
 
 
@@ -41,21 +41,21 @@ def evaluate(
     per_frame: bool = False,
     voices: bool = False,
     classify: str | None = None,
-    progress: Progress = unseen,
+    progress: Progress = no_progress,
 ) -> dict[str, Any]:
     """The score of a run on one split of a dataset, as plain values: see README.md.
 
     With `others` it is the score of the average of all these runs, which `check_average` allows.
     """
     pieces, train = dataset[split], _train(run, dataset)
-    sung = _voices(run, pieces, train) if voices else None
-    runs, each = (run, *others), []
-    told = _told(run, pieces, classify) if classify else []
-    passes = len(runs) + len(told)
+    voice_nats = _voices(run, pieces, train) if voices else None
+    runs, likelihoods = (run, *others), []
+    hypotheses = _label_hypotheses(run, pieces, classify) if classify else []
+    passes = len(runs) + len(hypotheses)
     for k, one in enumerate(runs):
         scores = likelihood(
             one.model, pieces, batch_size=batch_size, each_frame=per_frame or len(runs) > 1,
-            progress=part(progress, k, passes),
+            progress=part_progress(progress, k, passes),
         )  # fmt: skip
         if not math.isfinite(scores.nats_per_frame):
             raise SeqmodelError(
@@ -63,17 +63,17 @@ def evaluate(
                 f"{dataset.folder}: its weights are too large, or a piece holds impossible frames "
                 "(`seqmodel inspect` checks all); use another run"
             )
-        each.append(scores)
-    by_labels = [
-        likelihood(run.model, pieces, batch_size=batch_size, labels=own,
-                   progress=part(progress, k, passes))
-        for k, own in enumerate(told, len(runs))
+        likelihoods.append(scores)
+    by_value = [
+        likelihood(run.model, pieces, batch_size=batch_size, labels=labels,
+                   progress=part_progress(progress, k, passes))
+        for k, labels in enumerate(hypotheses, len(runs))
     ]  # fmt: skip
-    of_each = [
+    of_runs = [
         {"run": str(one.folder), "epoch": one.epoch, **scores.to_json()}
-        for one, scores in zip(runs, each, strict=True)
+        for one, scores in zip(runs, likelihoods, strict=True)
     ]
-    scores = average(each) if others else each[0]
+    scores = average(likelihoods) if others else likelihoods[0]
     standardisation = run.frame.standardisation()
     trivial: dict[str, float] = {}
     copies: dict[str, float] = {}
@@ -82,40 +82,40 @@ def evaluate(
         if split != "train":
             copies = medium_of(run.frame).copies({split: pieces}, train).get(split, {})
     return {
-        **({"runs": of_each} if others else {"run": str(run.folder)}),
+        **({"runs": of_runs} if others else {"run": str(run.folder)}),
         "data": str(dataset.folder),
         "split": split,
         **({} if others else {"epoch": run.epoch}),
         **({} if standardisation is None else {"standardisation": standardisation}),
         **scores.to_json(),
-        **({} if sung is None else {"voices": _with_voices(scores, *sung)}),
-        **(_classified(run, pieces, classify, *by_labels) if classify else {}),
+        **({} if voice_nats is None else {"voices": _with_voices(scores, *voice_nats)}),
+        **(_classified(run, pieces, classify, *by_value) if classify else {}),
         "baselines": trivial,
         **({"copies": copies} if copies else {}),
         **({"per_piece": _per_piece(pieces, scores)} if per_piece or per_frame else {}),
     }
 
 
-def place_of_label(run: Run, label: str, option: str) -> int:
+def label_index(run: Run, label: str, option: str) -> int:
     """The index of the option's label among those that the run knows; UsageError if unknown."""
     known = [*run.model.known_labels]
     if label not in known:
-        there = listed(known) if known else "none"
-        raise UsageError(f"{option} {label}: the labels that {run.folder} knows are {there}")
+        known_names = listed(known) if known else "none"
+        raise UsageError(f"{option} {label}: the labels that {run.folder} knows are {known_names}")
     return known.index(label)
 
 
-def _told(run: Run, pieces: Split, label: str) -> list[NDArray[np.int64]]:
+def _label_hypotheses(run: Run, pieces: Split, label: str) -> list[NDArray[np.int64]]:
     """No labels (pieces, L), then each value of this label for all pieces, without other labels.
 
     UsageError if the run does not know it, SeqmodelError if no piece has it.
     """
-    known, place = run.model.known_labels, place_of_label(run, label, "--classify")
+    known, column = run.model.known_labels, label_index(run, label, "--classify")
     labels = pieces.labels(known)
-    if not labels[:, place].any():
+    if not labels[:, column].any():
         raise SeqmodelError(f"no piece of {pieces.name} has a {label} that {run.folder} knows")
     values = range(1 + len(known[label]))
-    return [np.where(np.arange(len(known)) == place, value, 0 * labels) for value in values]
+    return [np.where(np.arange(len(known)) == column, value, 0 * labels) for value in values]
 
 
 def _classified(
@@ -128,9 +128,9 @@ def _classified(
     """
     known = run.model.known_labels
     true = pieces.labels(known)[:, [*known].index(label)]
-    found = 1 + np.argmin([scores.piece_nats for scores in by_value], axis=0)
+    predicted = 1 + np.argmin([scores.piece_nats for scores in by_value], axis=0)
     confusion = np.zeros((1 + len(by_value),) * 2, np.int64)
-    np.add.at(confusion, (true, found), 1)
+    np.add.at(confusion, (true, predicted), 1)
     confusion = confusion[1:, 1:]  # without pieces whose value is unknown
     count = int(confusion.sum())
     figures = {
@@ -185,13 +185,13 @@ def _train(run: Run, dataset: Dataset) -> Split | None:
 
     None if that no longer exists, or was prepared differently.
     """
-    theirs = Path(str(run.config.data))
+    folder = Path(str(run.config.data))
     if "train" in dataset.splits:
         return dataset["train"]
-    if not (theirs / MANIFEST).is_file():
+    if not (folder / MANIFEST).is_file():
         return None
-    found = open_dataset(theirs)
-    return None if found.frame.differences(run.frame) else found["train"]
+    dataset_of_run = open_dataset(folder)
+    return None if dataset_of_run.frame.differences(run.frame) else dataset_of_run["train"]
 
 
 @contextmanager
@@ -206,8 +206,8 @@ def prepared_like(run: Run, path: Path, progress: Progress) -> Iterator[Dataset]
     settings = sources.medium.settings_like(run.frame)
     with TemporaryDirectory(prefix="seqmodel-") as folder:
         out = Path(folder) / "data"
-        with called(out, Path(folder).parent):
-            prepare(sources, out, settings, only=ONLY, progress=progress)
+        with renamed_in_errors(out, Path(folder).parent):
+            prepare(sources, out, settings, only=FILES_SPLIT, progress=progress)
         yield open_dataset(out)
 
 
@@ -249,12 +249,12 @@ def draw_picture(
             steps = [Outline.MOVETO, *[Outline.LINETO] * 3, Outline.CLOSEPOLY] * len(boxes)
             outline = Outline(points, steps)
             axes.add_patch(PathPatch(outline, fc=fill, ec="white", linewidth=0.3, gid=name))
-    if (grid := picture.shades) is not None:
+    if (grid := picture.heatmap) is not None:
         cells = np.frombuffer(grid.values, np.uint8).reshape(grid.rows, grid.columns)
         extent = (0, grid.columns * scale, picture.bottom, picture.top)
         look = {"vmin": 0, "vmax": 255, "aspect": "auto", "interpolation": "none"}
         axes.imshow(cells, cmap=shades, extent=extent, **look)
     axes.set_ylim(picture.bottom, picture.top)
-    axes.set_yticks([level.y for level in picture.levels], [lv.name for lv in picture.levels])
+    axes.set_yticks([level.y for level in picture.ticks], [lv.name for lv in picture.ticks])
     axes.grid(axis="y", linewidth=0.5, color="0.85")
     axes.set_axisbelow(True)

@@ -14,7 +14,7 @@ from seqmodel.data import batches
 from seqmodel.data.dataset import Split
 from seqmodel.errors import UsageError
 from seqmodel.media.marks import MARK_FIGURES
-from seqmodel.media.samples import Progress, unseen
+from seqmodel.media.samples import Progress, no_progress
 from seqmodel.model.sequence import SequenceModel
 from seqmodel.outputs.protocol import END_FIGURE, END_LABELS, Window, labelled
 from seqmodel.outputs.samples import LABELS
@@ -81,7 +81,7 @@ def likelihood(
     batch_size: int = BATCH_SIZE,
     each_frame: bool = False,
     labels: NDArray[np.int64] | None = None,
-    progress: Progress = unseen,
+    progress: Progress = no_progress,
     group: Group | None = None,
 ) -> Likelihood:
     """Score `model` on every frame of `split`; the batch size affects the speed, not the figures.
@@ -98,8 +98,8 @@ def likelihood(
     sums, done = defaultdict[str, float](float), 0
     ends = model.output.end
     frame_nats, end_nats = (
-        [np.zeros(length) for length in split.lengths] if asked else []
-        for asked in (each_frame, each_frame and ends)
+        [np.zeros(length) for length in split.lengths] if requested else []
+        for requested in (each_frame, each_frame and ends)
     )
 
     def report(read: int) -> None:
@@ -110,16 +110,16 @@ def likelihood(
 
     # Very long frames are read one piece at a time: a window has at least a frame of each.
     most = max(1, STEPS_AT_ONCE // model.encoder.steps)
-    plan = batches.in_order(split.lengths, min(batch_size, most))
+    plan = batches.by_length(split.lengths, min(batch_size, most))
     with torch.inference_mode():
         for turn in range(0, len(plan), size):
             ours = plan[turn + rank : turn + rank + 1]
             scored = None
             if ours:
                 scored = _score(model, split, ours[0], labels, frame_nats, end_nats, report)
-            of_all = [scored] if group is None else group.all(scored)
-            for indices, theirs in zip(plan[turn : turn + size], of_all, strict=False):
-                nats[indices], first[indices], figures = theirs
+            scores = [scored] if group is None else group.all(scored)
+            for indices, score in zip(plan[turn : turn + size], scores, strict=False):
+                nats[indices], first[indices], figures = score
                 _add(sums, figures)
                 done += int(split.lengths[indices].sum())
             if size > 1:
@@ -163,14 +163,14 @@ def _score(
         scores = model.output.score(h, frames, past).double().masked_fill(~window.inside, 0.0)
         nats += scores.sum(0).cpu().numpy()
         if frame_nats:
-            _place(scores, indices, begin, frame_nats)
+            _store(scores, indices, begin, frame_nats)
         if end_nats:
-            _place(model.output.end_score(h, window.ends.to(h)), indices, begin, end_nats)
+            _store(model.output.end_score(h, window.ends.to(h)), indices, begin, end_nats)
         if begin == 0:
             first = scores[0].cpu().numpy()
         _add(sums, model.output.figure_sums(window))
-        of_marks, carry = model.score_marks(reading, batch.marks)
-        for name, each in of_marks.items():
+        mark_nats, carry = model.score_marks(reading, batch.marks)
+        for name, each in mark_nats.items():
             _add(sums, _mark_sums(model, name, each.double(), frames, batch.marks[name]))
         report(int(split.lengths[indices].clip(max=begin + length).sum()))
     return [nats.tolist(), first.tolist(), sums]
@@ -184,20 +184,20 @@ def _mark_sums(
     figure, mark = MARK_FIGURES[name], model.marks.outputs()[name]
     levels = mark.levels_of(frames, torch.from_numpy(numbers)).permute(1, 0, 2)
     sums = {figure: float(nats.sum()), f"{figure} count": len(nats)}
-    for level, own in enumerate(mark.levels.names, 1):
+    for level, level_name in enumerate(mark.levels.names, 1):
         chosen = levels[levels > 0] == level
-        sums[f"{figure}_{own}"] = float(nats.cpu()[chosen].sum())
-        sums[f"{figure}_{own} count"] = int(chosen.sum())
+        sums[f"{figure}_{level_name}"] = float(nats.cpu()[chosen].sum())
+        sums[f"{figure}_{level_name} count"] = int(chosen.sum())
     return sums
 
 
-def _place(
-    scores: Tensor, indices: NDArray[np.int64], begin: int, of_all: list[NDArray[np.float64]]
+def _store(
+    scores: Tensor, indices: NDArray[np.int64], begin: int, piece_nats: list[NDArray[np.float64]]
 ) -> None:
     """Fill in the nats (T, B) of a window that begins at frame `begin` of these pieces."""
     for index, column in zip(indices, scores.T.cpu().numpy(), strict=True):
-        place = of_all[index][begin : begin + len(column)]
-        place[:] = column[: len(place)]
+        target = piece_nats[index][begin : begin + len(column)]
+        target[:] = column[: len(target)]
 
 
 def _add(sums: dict[str, float], more: Mapping[str, float]) -> None:
@@ -208,7 +208,7 @@ def _add(sums: dict[str, float], more: Mapping[str, float]) -> None:
 # ---- the average of several runs: the mean of their probabilities for each frame -----------------
 
 
-def named(runs: Sequence[Run]) -> str:
+def run_names(runs: Sequence[Run]) -> str:
     """The run's folder, or a name for the average of several."""
     return str(runs[0].folder) if len(runs) == 1 else f"the average of {len(runs)} runs"
 
@@ -247,11 +247,11 @@ def average(each: Sequence[Likelihood]) -> Likelihood:
     figures = {k: ours[k] * nats.sum() / each[0].piece_nats.sum() for k in ours if k in LABELS}
     ends = []
     if each[0].end_nats:
-        both = [
+        sums = [
             [frame + end for frame, end in zip(scores.frame_nats, scores.end_nats, strict=True)]
             for scores in each
         ]
-        joint = map(mean_nats, zip(*both, strict=True))
+        joint = map(mean_nats, zip(*sums, strict=True))
         ends = [of_both - of_frames for of_both, of_frames in zip(joint, frames, strict=True)]
         figures[END_FIGURE] = float(np.mean([piece.sum() for piece in ends]))
     return Likelihood(lengths, nats, first, figures, frames, ends)

@@ -23,7 +23,7 @@ from seqmodel.files import (
     open_input,
     write_file,
 )
-from seqmodel.locks import held, take
+from seqmodel.locks import acquire, lock_file
 
 if TYPE_CHECKING:
     from seqmodel.experiment.plan import Plan
@@ -78,7 +78,7 @@ def check_folder(folder: Path) -> None:
         raise SeqmodelError(
             f"--out {folder} is not empty and holds no experiment: choose another folder"
         )
-    check_writable(folder / JOURNAL, lambda file: take(file, folder / JOURNAL, wait=True))
+    check_writable(folder / JOURNAL, lambda file: acquire(file, folder / JOURNAL, wait=True))
 
 
 def _is_nobodys(path: Path) -> bool:
@@ -109,7 +109,7 @@ def is_dead(folder: Path, name: str) -> bool:
     """Whether a process belonged to this host and folder, and no longer holds its lock."""
     if not is_here(folder, name):
         return False
-    with held(lock_of(folder, name)) as free:
+    with lock_file(lock_of(folder, name)) as free:
         return free
 
 

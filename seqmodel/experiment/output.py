@@ -28,9 +28,9 @@ from seqmodel.experiment.results import FEWEST, Comparison, Difference, Outcome,
 from seqmodel.experiment.studies import Studies
 from seqmodel.files import write_file
 from seqmodel.media.definitions import SPLITS
-from seqmodel.media.words import epochs_text, listed, plural, spaced, spent
+from seqmodel.media.words import duration_text, epochs_text, listed, plural, spaced
 from seqmodel.plots import plot_curves
-from seqmodel.report.origin import brief, came_from
+from seqmodel.report.origin import provenance, short_path
 from seqmodel.report.page import parts
 from seqmodel.report.page.parts import render
 from seqmodel.report.run_page import draw, real_piece
@@ -92,9 +92,9 @@ def comparison_page(
     """The page of an experiment, with samples of the runs that are in `folder`."""
     names = [variant.name for variant in plan.variants]
     what = listed(names) if len(names) <= NAMED else f"{len(names)} variants"
-    sources = [replace(source, path=brief(source.path)) for source in plan.sources]
+    sources = [replace(source, path=short_path(source.path)) for source in plan.sources]
     settled = as_json([], replace(plan, sources=sources).to_json()).strip()
-    origin = came_from(
+    origin = provenance(
         command,
         [("Plan", settled)],
         threads="one thread for each run",
@@ -256,7 +256,7 @@ def table_rows(comparison: Comparison) -> list[list[str]]:
 def time_row(comparison: Comparison) -> list[str]:
     """The mean training time of each winner's seeds; not in `table_rows`, because it varies."""
     seconds = [[a.seconds for a in outcome.seeds if a.metrics] for outcome in comparison.outcomes]
-    return ["training time", *(spent(fmean(each)) if each else "" for each in seconds)]
+    return ["training time", *(duration_text(fmean(each)) if each else "" for each in seconds)]
 
 
 def verdicts(comparison: Comparison) -> list[str]:

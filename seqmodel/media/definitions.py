@@ -16,7 +16,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self, TypeAlias
 
 from seqmodel.errors import UsageError
-from seqmodel.media.labels import KnownLabels, labels_in
+from seqmodel.media.labels import KnownLabels, labels_of
 from seqmodel.media.samples import Picture, SampleRequest, Sampling, shares, total_variation
 from seqmodel.plain import Fields
 
@@ -82,12 +82,12 @@ class Piece:
         """The inverse of `to_json`; ValueError names the invalid field."""
         fields = Fields.of(values)
         source, digest = fields.text("source"), fields.text("sha256")
-        frames = fields.whole("frames", 1)
+        frames = fields.integer("frames", 1)
         if not re.fullmatch("[0-9a-f]{64}", digest):
             raise ValueError("sha256 must be 64 hexadecimal digits")
-        own = ("source", "sha256", "frames")
-        facts = {name: value for name, value in values.items() if name not in own}
-        labels_in(facts)
+        core_fields = ("source", "sha256", "frames")
+        facts = {name: value for name, value in values.items() if name not in core_fields}
+        labels_of(facts)
         return cls(source, digest, frames, facts)
 
 
@@ -99,9 +99,9 @@ class Work:
     """
 
     source: str
-    content: str
+    content_hash: str
     """SHA-256 of the source's content, independent of `prepare`'s options: it decides the split."""
-    prepared: str
+    frames_hash: str
     """SHA-256 of the prepared frames: equal works share a split even if their sources differ."""
     split: str | None
     """The split named inside the file, if any."""
@@ -114,7 +114,7 @@ class Work:
     """`Piece.facts` of all of its pieces."""
     repairs: Sequence[str] = ()
     """What was wrong with the source and how it was read anyway."""
-    in_train: "Callable[[NDArray[Any]], None]" = lambda rows: None
+    on_train_rows: "Callable[[NDArray[Any]], None]" = lambda rows: None
     """Called with its rows that go to train, in blocks, for statistics such as the mean."""
 
     @property
@@ -205,7 +205,7 @@ class FrameDefinition(Protocol):
         """F, the number of values in a frame."""
 
     @property
-    def played_size(self) -> int:
+    def marked_size(self) -> int:
         """F plus, if there are marks, those of each note: the size of what is drawn and written."""
         return self.frame_size
 
@@ -245,8 +245,8 @@ class FrameDefinition(Protocol):
         """For each of `marks` (T, D), the number of each sounding note; 0 if unknown."""
         return {}
 
-    def played(self, rows: "NDArray[Any]") -> "NDArray[Any]":
-        """Stored rows (T, `played_size`) in the form in which pieces are drawn and written."""
+    def decode_marked(self, rows: "NDArray[Any]") -> "NDArray[Any]":
+        """Stored rows (T, `marked_size`) in the form in which pieces are drawn and written."""
         return self.decode(rows)
 
     def encode(self, values: "NDArray[Any]") -> "NDArray[Any]":
@@ -318,10 +318,10 @@ class Pieces(Protocol):
     def facts(self, index: int) -> Mapping[str, Any]:
         """`Piece.facts`."""
 
-    def rows(self, index: int) -> int:
+    def row_count(self, index: int) -> int:
         """The number of rows that a piece is stored in."""
 
-    def stored(self, index: int, begin: int = 0, end: int | None = None) -> "NDArray[Any]":
+    def read_rows(self, index: int, begin: int = 0, end: int | None = None) -> "NDArray[Any]":
         """The rows `begin` to `end` of a piece, not decoded."""
 
     def totals(self) -> "NDArray[np.int64]":
@@ -335,11 +335,11 @@ PieceSet: TypeAlias = "Sequence[NDArray[Any]] | Pieces"
 """Sampled pieces, frames (T, F), or those of a split."""
 
 
-Recogniser: TypeAlias = "Callable[[PieceSet], NDArray[np.int64]]"
+Classifier: TypeAlias = "Callable[[PieceSet], NDArray[np.int64]]"
 """Predicts the value of a label for each piece, (pieces,)."""
 
 
-class Measured(ABC):
+class Measurements(ABC):
     """Counts and figures of a set of pieces."""
 
     @abstractmethod
@@ -356,9 +356,9 @@ class Measured(ABC):
 
     def against(self, train: Self) -> dict[str, Any]:
         """Figures that compare pieces with train; "distances" are between distributions."""
-        theirs = train.distributions()
+        train_counts = train.distributions()
         counts = self.distributions().items()
-        return {"distances": {name: total_variation(of, theirs[name]) for name, of in counts}}
+        return {"distances": {name: total_variation(of, train_counts[name]) for name, of in counts}}
 
     def to_json(self) -> dict[str, Any]:
         """Everything about these pieces alone."""
@@ -370,7 +370,7 @@ class Comparison(ABC):
     """How a medium's samples are compared with the data: see evaluation/README.md."""
 
     @abstractmethod
-    def measure(self, pieces: PieceSet, train: Pieces, limit: int | None) -> Measured:
+    def measure(self, pieces: PieceSet, train: Pieces, limit: int | None) -> Measurements:
         """Measure pieces as described in `compare`."""
 
     def compare(
@@ -385,15 +385,15 @@ class Comparison(ABC):
         Plain values; `split` is None if it would be the training split itself. For pieces longer
         than `limit`, where samples were cut off, distributions may cover only that many frames.
         """
-        usual = self.measure(train, train, limit)
-        values = {**usual.overall(), "train": usual.to_json()}
+        train_values = self.measure(train, train, limit)
+        values = {**train_values.overall(), "train": train_values.to_json()}
         sets: dict[str, Any] = {"drawn": drawn, **({} if split is None else {"split": split})}
         for name, pieces in sets.items():
-            found = self.measure(pieces, train, limit)
-            values[name] = found.to_json() | found.against(usual)
+            measured = self.measure(pieces, train, limit)
+            values[name] = measured.to_json() | measured.against(train_values)
         return values
 
-    def recogniser(self, train: Pieces, values: "NDArray[np.int64]") -> Recogniser:
+    def classifier(self, train: Pieces, values: "NDArray[np.int64]") -> Classifier:
         """A judge that learns a label's `values` (pieces,) from train alone; 0 is no value."""
         raise UsageError("--judge is for audio")
 

@@ -23,7 +23,7 @@ MAX_BYTES = 2**28
 _FFMPEG = ".m4a .m4b .m4r .mp4 .m4v .mov .3gp .aac .ac3 .eac3 .dts .wma .wmv .asf .avi .mkv .mka"
 _FFMPEG += " .webm .weba .flv .amr .ape .wv .mpc .tta .tak .shn .spx .ra .rm .dsf .dff"
 _MUSESCORE = ".musicxml .mxl .mscz .mscx .gp .gp3 .gp4 .gp5 .gpx .capx"
-CONVERTED = {
+CONVERTERS = {
     **dict.fromkeys(_FFMPEG.split(), ("ffmpeg -i {file} {target}", ".flac")),
     **dict.fromkeys(_MUSESCORE.split(), ("mscore -o {target} {file}", ".mid")),
     ".abc": ("abc2midi {file} -o {target}", ".mid"),
@@ -32,7 +32,7 @@ CONVERTED = {
 
 
 @contextmanager
-def named(name: str | Path, *, for_run: bool = False) -> Iterator[None]:
+def naming(name: str | Path, *, for_run: bool = False) -> Iterator[None]:
     """Turn a SourceError into a SeqmodelError that names the file.
 
     With `for_run`, its advice fits files that are read as a run requires.
@@ -43,19 +43,19 @@ def named(name: str | Path, *, for_run: bool = False) -> Iterator[None]:
         raise SeqmodelError(f"{name}: {error.for_run if for_run else error}") from error
 
 
-def unread(path: Path) -> str | None:
+def rejection(path: Path) -> str | None:
     """Why no medium reads a file of this name, and what to do; None if one might."""
-    if path.suffix.lower() not in CONVERTED:
+    if path.suffix.lower() not in CONVERTERS:
         return None
-    command, to = CONVERTED[path.suffix.lower()]
-    file, target = (shlex.quote(str(name)) for name in (path, path.with_suffix(to)))
+    command, suffix = CONVERTERS[path.suffix.lower()]
+    file, target = (shlex.quote(str(name)) for name in (path, path.with_suffix(suffix)))
     return f"cannot be read; convert it first: {command.format(file=file, target=target)}"
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[BufferedReader]:
+def open_media(path: Path) -> Iterator[BufferedReader]:
     """Yield a media file; SourceError if it cannot be opened or, within the block, read."""
-    if why := unread(path):
+    if why := rejection(path):
         raise SourceError(why)
     try:
         with open_input(path) as file:
@@ -79,13 +79,13 @@ def read_all(file: BufferedReader) -> bytes:
 
 def read_whole(path: Path) -> bytes:
     """`read_all` of the file at `path`; SourceError also if it cannot be opened."""
-    with opened(path) as file:
+    with open_media(path) as file:
         return read_all(file)
 
 
 # ---- .npy ----------------------------------------------------------------------------------------
 
-LONGEST_HEADER = 10_000
+MAX_HEADER_BYTES = 10_000
 """Bytes of the longest header that NumPy parses, after reading up to 4 GB if it claims so."""
 
 
@@ -113,7 +113,7 @@ def read_header(stream: BinaryIO) -> Header:
     start = stream.read(8)
     start += stream.read(2 if start[6:7] == b"\x01" else 4)
     size = int.from_bytes(start[8:], "little")
-    if size > LONGEST_HEADER:
+    if size > MAX_HEADER_BYTES:
         raise ValueError(f"a header of {size} bytes")
     header = io.BytesIO(start + stream.read(size))
     try:

@@ -12,40 +12,40 @@ Labels = Mapping[str, str]
 """Name -> value, for one piece; some may be missing."""
 KnownLabels = Mapping[str, tuple[str, ...]]
 """Name -> its values in train."""
-FACT = "labels"
+LABELS = "labels"
 """The key of a piece's labels among its facts, and of known ones in a frame definition."""
 SHOWN = 8
 """The most values to list."""
 
 
-def labels_in(facts: Mapping[str, Any]) -> Labels:
+def labels_of(facts: Mapping[str, Any]) -> Labels:
     """The labels among a piece's facts; ValueError for what `prepare` never writes."""
-    if FACT not in facts:
+    if LABELS not in facts:
         return {}
-    labels = Fields(facts).fields(FACT)
+    labels = Fields(facts).fields(LABELS)
     return {_name(name): labels.text(name) for name in labels.values}
 
 
-def known_in(fields: Fields) -> KnownLabels:
+def known_labels_of(fields: Fields) -> KnownLabels:
     """The known labels of a frame definition; ValueError for what `prepare` never writes."""
     known = dict[str, tuple[str, ...]]()
-    if FACT not in fields:
+    if LABELS not in fields:
         return known
-    for name, values in fields.fields(FACT).values.items():
+    for name, values in fields.fields(LABELS).values.items():
         texts = isinstance(values, list | tuple) and all(isinstance(value, str) for value in values)
         if not texts or not values or len({*values}) < len(values):
-            raise ValueError(f"{fields.name}.{FACT}.{name} must be a list of different texts")
+            raise ValueError(f"{fields.name}.{LABELS}.{name} must be a list of different texts")
         known[_name(name)] = tuple(values)
     return known
 
 
 def _name(name: str) -> str:
     if not name.isidentifier():
-        raise ValueError(f"{FACT} has {name!r:.40}, which is not a name")
+        raise ValueError(f"{LABELS} has {name!r:.40}, which is not a name")
     return name
 
 
-def places(known: KnownLabels, labels: Labels) -> list[int]:
+def label_ids(known: KnownLabels, labels: Labels) -> list[int]:
     """The index of each label's value among the known ones, from 1; 0 if missing or unknown."""
     return [
         values.index(labels[name]) + 1 if labels.get(name) in values else 0
@@ -53,38 +53,38 @@ def places(known: KnownLabels, labels: Labels) -> list[int]:
     ]
 
 
-def in_order(values: Iterable[str]) -> tuple[str, ...]:
+def natsorted(values: Iterable[str]) -> tuple[str, ...]:
     """Numbers by value, then the rest alphabetically."""
     return tuple(sorted(values, key=lambda v: (not v.isdecimal(), len(v) * v.isdecimal(), v)))
 
 
-def combinations(asked: Sequence[str], known: KnownLabels) -> list[Labels]:
+def combinations(options: Sequence[str], known: KnownLabels) -> list[Labels]:
     """All combinations of labels that --label options ask for: NAME=VALUE, =FIRST..LAST, =A,B.
 
     UsageError for unknown ones.
     """
     chosen = dict[str, dict[str, None]]()
-    for text in asked:
+    for text in options:
         name, _, value = text.partition("=")
         values = known.get(name)
         if values is None:
             none = "none: its data had none, or it was trained with --labels none"
-            there = ", ".join(known) or none
-            raise UsageError(f"--label {text}: there is no label {name!r}; the run knows {there}")
+            names = ", ".join(known) or none
+            raise UsageError(f"--label {text}: there is no label {name!r}; the run knows {names}")
         first, dots, last = value.partition("..")
         if value in values:
-            found = [value]
+            selected = [value]
         elif dots and first in values and last in values:
-            found = [*values[values.index(first) : values.index(last) + 1]]
-            if not found:
+            selected = [*values[values.index(first) : values.index(last) + 1]]
+            if not selected:
                 raise UsageError(f"--label {text}: {first} comes after {last}; swap them")
         else:
-            found = value.split(",")
-        if not {*found} <= {*values}:
+            selected = value.split(",")
+        if not {*selected} <= {*values}:
             raise UsageError(
                 f"--label {text}: there is no {name} {value!r}; choose from {some(values, SHOWN)}"
             )
-        chosen.setdefault(name, {}).update(dict.fromkeys(found))
+        chosen.setdefault(name, {}).update(dict.fromkeys(selected))
     return [dict(zip(chosen, each, strict=True)) for each in product(*chosen.values())]
 
 
@@ -93,13 +93,13 @@ def column_count(known: KnownLabels) -> int:
     return sum(map(len, known.values()))
 
 
-def beyond(labels: Mapping[str, Iterable[str]], known: KnownLabels) -> KnownLabels:
+def unknown_values(labels: Mapping[str, Iterable[str]], known: KnownLabels) -> KnownLabels:
     """The values of labels that are not among the known ones."""
-    more = {name: in_order({*values} - {*known.get(name, ())}) for name, values in labels.items()}
-    return {name: values for name, values in more.items() if values}
+    rest = {name: natsorted({*values} - {*known.get(name, ())}) for name, values in labels.items()}
+    return {name: values for name, values in rest.items() if values}
 
 
-def in_words(known: KnownLabels) -> str:
+def labels_text(known: KnownLabels) -> str:
     """Text such as "digit (0, 1 and 2), speaker (6 values)"."""
     return ", ".join(
         f"{name} ({listed(values) if len(values) <= SHOWN else plural(len(values), 'value')})"

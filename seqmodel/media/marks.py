@@ -14,9 +14,9 @@ MARKS = ("part", "velocity", "timing")
 """Their names, in the order in which a model draws them, each given the note's previous ones."""
 MARK_FIGURES = {name: f"{name}_nats_per_note" for name in MARKS}
 """The names of their nats among figures."""
-MOST_LEVELS = 16
+MAX_LEVELS = 16
 NUMBERS = "edges", "means"
-LARGEST = 127
+MAX_NUMBER = 127
 """The largest number; 0 means unknown."""
 UNKNOWN_MEAN = 80.0
 """The mean of the only level if train has no such number."""
@@ -42,14 +42,14 @@ class Levels:
     @classmethod
     def of(cls, counts: NDArray[np.int64]) -> "Levels":
         """Levels from the counts of each number in train, (128,): one each if there are few."""
-        counts = counts * (np.arange(LARGEST + 1) > 0)
+        counts = counts * (np.arange(MAX_NUMBER + 1) > 0)
         values, total = np.flatnonzero(counts), int(counts.sum())
         if not total:
             return cls()
-        if len(values) > MOST_LEVELS:
-            share = np.arange(1, MOST_LEVELS) / MOST_LEVELS
-            reached = np.searchsorted(np.cumsum(counts), np.ceil(share * total))
-            edges = np.unique(reached[reached < values[-1]])
+        if len(values) > MAX_LEVELS:
+            share = np.arange(1, MAX_LEVELS) / MAX_LEVELS
+            quantiles = np.searchsorted(np.cumsum(counts), np.ceil(share * total))
+            edges = np.unique(quantiles[quantiles < values[-1]])
         else:
             edges = values[:-1]
         level = np.searchsorted(edges, values)
@@ -72,16 +72,16 @@ class Levels:
         name, values = fields.name, fields.values
         if "names" in fields:
             names = values["names"]
-            named = isinstance(names, list) and all(isinstance(each, str) for each in names)
-            if not named or not 0 < len(set(names)) == len(names) <= MOST_LEVELS:
-                raise ValueError(f"{name}.names must be 1 to {MOST_LEVELS} different texts")
+            valid = isinstance(names, list) and all(isinstance(each, str) for each in names)
+            if not valid or not 0 < len(set(names)) == len(names) <= MAX_LEVELS:
+                raise ValueError(f"{name}.names must be 1 to {MAX_LEVELS} different texts")
             return cls.of_names(names)
         edges, means = (values[n] if isinstance(values.get(n), list) else [-1] for n in NUMBERS)
         whole = all(type(edge) is int for edge in edges)
-        if not whole or not all(a < b for a, b in pairwise([0, *edges, LARGEST])):
+        if not whole or not all(a < b for a, b in pairwise([0, *edges, MAX_NUMBER])):
             raise ValueError(f"{name}.edges must be whole numbers that increase, from 1 to 126")
-        between = zip(means, [0, *edges], [*edges, LARGEST], strict=False)
-        within = (isinstance(mean, int | float) and a < mean <= b for mean, a, b in between)
+        intervals = zip(means, [0, *edges], [*edges, MAX_NUMBER], strict=False)
+        within = (isinstance(mean, int | float) and a < mean <= b for mean, a, b in intervals)
         if len(means) != len(edges) + 1 or not all(within):
             raise ValueError(f"{name}.means must be a number between each two edges")
         return cls(tuple(edges), tuple(map(float, means)))

@@ -7,7 +7,7 @@ from typing import Any
 from seqmodel.errors import SeqmodelError, SourceError
 from seqmodel.media.audio.medium import AUDIO
 from seqmodel.media.definitions import FrameDefinition, Medium
-from seqmodel.media.input import unread
+from seqmodel.media.input import rejection
 from seqmodel.media.music.medium import MUSIC
 
 MEDIA: dict[str, Medium] = {
@@ -18,7 +18,7 @@ MEDIA: dict[str, Medium] = {
 
 def medium_of_file(path: Path) -> Medium:
     """The medium of a file, judged by its name; SeqmodelError if it must be converted first."""
-    if why := unread(path):
+    if why := rejection(path):
         raise SeqmodelError(f"{path}: {why}")
     suffix = path.suffix.lower()
     named = (medium for medium in MEDIA.values() if suffix in medium.suffixes)

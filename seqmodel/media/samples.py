@@ -18,11 +18,11 @@ Progress = Callable[[int, int], None]
 """Called with the amount done and the total."""
 
 
-def unseen(done: int, total: int) -> None:
+def no_progress(done: int, total: int) -> None:
     """Progress that is not shown."""
 
 
-def part(progress: Progress, k: int, parts: int) -> Progress:
+def part_progress(progress: Progress, k: int, parts: int) -> Progress:
     """`progress` for part `k`, from 0, of equal `parts`: called with the part's done and total."""
     return lambda done, total: progress(k * total + done, parts * total)
 
@@ -90,14 +90,14 @@ class Box(NamedTuple):
     height: float
 
 
-class Level(NamedTuple):
+class Tick(NamedTuple):
     """A marked height in the picture."""
 
     y: float
     name: str
 
 
-class Shades(NamedTuple):
+class Heatmap(NamedTuple):
     """A grid that fills the picture, such as a spectrogram."""
 
     columns: int
@@ -117,10 +117,10 @@ class Picture:
     top: float
     boxes: tuple[Box, ...]
     """What was drawn, or everything; touching boxes are separate, as restruck notes are."""
-    levels: tuple[Level, ...]
+    ticks: tuple[Tick, ...]
     summary: str
     """A text alternative to the picture."""
-    shades: Shades | None = None
+    heatmap: Heatmap | None = None
     given: tuple[Box, ...] = ()
     """What was given."""
 
@@ -157,14 +157,14 @@ class Sampling(Protocol):
     """Remarks on the primer, one line each."""
     given: "NDArray[np.int64] | None" = None
     """(G,) `FrameDefinition.given` of the pieces; None: the usual, or there is nothing to give."""
-    manner: Mapping[str, Any] = MappingProxyType({})
+    playback_options: Mapping[str, Any] = MappingProxyType({})
     """The `Medium.sample_options` that play a piece of the data like these pieces."""
 
     def write(
         self,
         file: BinaryIO,
         chunks: Iterable["NDArray[Any]"],
-        progress: Progress = unseen,
+        progress: Progress = no_progress,
     ) -> Written:
         """Write a piece, given in chunks (n, F) as they are drawn, and report progress."""
 
@@ -186,8 +186,8 @@ def total_variation(one: Counter[Any], other: Counter[Any]) -> float:
     if not one or not other:
         return float(bool(one) != bool(other))
     n, m = one.total(), other.total()
-    apart = (abs(one[k] / n - other[k] / m) for k in one.keys() | other.keys())
-    return math.fsum(apart) / 2  # independent of a set's order
+    differences = (abs(one[k] / n - other[k] / m) for k in one.keys() | other.keys())
+    return math.fsum(differences) / 2  # independent of a set's order
 
 
 def shares(counts: Counter[Any]) -> dict[Any, float]:
@@ -205,12 +205,12 @@ def comparison_lines(
     columns["training"] = values["train"]
     lines = [" " * 27 + "".join(f"{name:>10}" for name in columns)]
     lines += [_line(row, list(columns.values())) for row in figures]
-    apart = [column["distances"] for column in columns.values() if "distances" in column]
-    return [*lines, "", "distance from training", *(_line(row, apart) for row in distances)]
+    compared = [column["distances"] for column in columns.values() if "distances" in column]
+    return [*lines, "", "distance from training", *(_line(row, compared) for row in distances)]
 
 
 def _line(row: Row, columns: Sequence[Mapping[str, Any]]) -> str:
-    label, name, form = row
-    found = (column.get(name) for column in columns)
-    cells = ("" if value is None else format(value, form) for value in found)
+    label, name, spec = row
+    values = (column.get(name) for column in columns)
+    cells = ("" if value is None else format(value, spec) for value in values)
     return f"{label:27}{''.join(f'{cell:>10}' for cell in cells)}".rstrip()

@@ -29,7 +29,7 @@ ENCODERS = {"flac": ("FLAC", "PCM_16"), "ogg": ("OGG", "VORBIS"), "mp3": ("MP3",
 SERIAL, CHECKSUM = slice(14, 18), slice(22, 26)
 SEGMENTS = 26
 """Offset of the number of segments in a page of an Ogg file; their sizes follow, a byte each."""
-MIRRORED = bytes(int(f"{byte:08b}"[::-1], 2) for byte in range(256))
+BIT_REVERSED = bytes(int(f"{byte:08b}"[::-1], 2) for byte in range(256))
 """Each byte with its bits in reverse order."""
 
 
@@ -99,7 +99,7 @@ def _without_serial(data: bytes) -> bytes:
         page = file[start:end]
         page[SERIAL] = page[CHECKSUM] = bytes(4)
         # zlib's polynomial, but most significant bit first, from 0, not inverted.
-        mirrored = zlib.crc32(page.translate(MIRRORED), 0xFFFFFFFF) ^ 0xFFFFFFFF
+        mirrored = zlib.crc32(page.translate(BIT_REVERSED), 0xFFFFFFFF) ^ 0xFFFFFFFF
         page[CHECKSUM] = int(f"{mirrored:032b}"[::-1], 2).to_bytes(4, "little")
         file[start:end] = page
         start = end
@@ -118,12 +118,12 @@ def flac_bytes(blocks: Iterable[NDArray[np.floating[Any]]]) -> int:
 
 
 def _encode(
-    target: Any, kind: str, blocks: Iterable[NDArray[np.floating[Any]]], rate: int, **how: float
+    target: Any, kind: str, blocks: Iterable[NDArray[np.floating[Any]]], rate: int, **options: float
 ) -> None:
     """Write the whole file; libsndfile seeks back to its header at the end."""
     import soundfile
 
     container, subtype = ENCODERS[kind]
-    with soundfile.SoundFile(target, "w", rate, 1, subtype, format=container, **how) as file:
+    with soundfile.SoundFile(target, "w", rate, 1, subtype, format=container, **options) as file:
         for block in blocks:
             file.write(to_levels(block).astype(np.int16))

@@ -21,8 +21,8 @@ def listed(names: Sequence[str]) -> str:
 
 def some(names: Collection[str], most: int = 3) -> str:
     """All of a few names, or the first of many: "a, b, c and 4 more"."""
-    more = [f"{len(names) - most:,} more"] if len(names) > most else []
-    return listed([*[*names][:most], *more])
+    rest = [f"{len(names) - most:,} more"] if len(names) > most else []
+    return listed([*[*names][:most], *rest])
 
 
 def spaced(name: str) -> str:
@@ -30,14 +30,14 @@ def spaced(name: str) -> str:
     return name.replace("_", " ")
 
 
-def clock(seconds: float) -> str:
+def hms(seconds: float) -> str:
     """Seconds as 0:07, 12:34 or 1:02:03."""
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
-def spent(seconds: float) -> str:
+def duration_text(seconds: float) -> str:
     """Elapsed time: 4.2 s, 12 min 34 s, 1 h 02 min."""
     if seconds < 60:
         return f"{seconds:.1f} s"

@@ -143,7 +143,7 @@ class NoteEncoder(nn.Module, Encoder):
     def start_at(self, train: Split) -> None:
         if self.clock is not None:
             self.clock.start_at(train.lengths)
-            self.clock.watch(unchanged_before(piece, self.rows) for piece in train.enough())
+            self.clock.watch(unchanged_before(piece, self.rows) for piece in train.subsample())
 
     def anneal(self, share: float) -> None:
         """See `Encoder`: flaws become rarer in proportion."""

@@ -123,7 +123,7 @@ class SequenceModel(nn.Module):
         """Set what the encoder needs from the training split, and the output's starting point."""
         self.encoder.start_at(train)
         # More music would hardly change the starting point, and would take many minutes.
-        self.output.start_at(train.enough())
+        self.output.start_at(train.subsample())
         if self.encoder.end_odds:
             self.output.start_ends_at(self.encoder.end_odds)
 

@@ -65,10 +65,10 @@ def inspect_run(path: Path, plot: Path | None, *, verify: bool = False) -> dict[
         plot_learning_curve(plot, metrics)
     values: dict[str, Any] = {"path": str(path), "kind": "run", "epochs": epochs_of(metrics)}
     if verify:
-        there = [name for name in (BEST, LAST) if is_there(path / name)]
-        for name in there:
+        found = [name for name in (BEST, LAST) if is_there(path / name)]
+        for name in found:
             load_checkpoint(path / name)
-        values["verified"] = there
+        values["verified"] = found
     if is_there(path / BEST):
         run = load_run(path)
         parameters = run.model.parameter_counts()

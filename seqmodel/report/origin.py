@@ -16,7 +16,7 @@ from seqmodel.report.page.parts import Facts, Section
 from seqmodel.system.machine import cores, processor
 
 
-def machine() -> dict[str, Any]:
+def machine_facts() -> dict[str, Any]:
     """The processor, its cores, threads and GPU, and the versions of Python and torch."""
     about = {
         "processor": processor(),
@@ -31,7 +31,7 @@ def machine() -> dict[str, Any]:
     return about
 
 
-def came_from(
+def provenance(
     command: str,
     details: Sequence[tuple[str, str]],
     *,
@@ -42,10 +42,10 @@ def came_from(
 
     `threads` describes those used, if not this process's; `versions` are of additional libraries.
     """
-    about = machine()
+    about = machine_facts()
     cores = f"{plural(about['cores'], 'core')}, {threads or plural(about['threads'], 'thread')}"
     items = [
-        ("command", shlex.join(map(_brief_word, shlex.split(command)))),
+        ("command", shlex.join(map(_short_word, shlex.split(command)))),
         ("seqmodel", version()),
         ("Python", about["python"]),
         ("torch", about["torch"]),
@@ -57,7 +57,7 @@ def came_from(
     return Section("Provenance", (Facts(tuple(items), tuple(details)),))
 
 
-def brief(path: str | Path) -> str:
+def short_path(path: str | Path) -> str:
     """A path as pages show it: relative to the working folder, or only its name."""
     full, here = Path(path), Path.cwd()
     if not full.is_absolute():
@@ -65,9 +65,9 @@ def brief(path: str | Path) -> str:
     return str(full.relative_to(here)) if full.is_relative_to(here) else full.name
 
 
-def _brief_word(word: str) -> str:
+def _short_word(word: str) -> str:
     option, sign, value = word.rpartition("=")
-    return f"{option}{sign}{brief(value)}"
+    return f"{option}{sign}{short_path(value)}"
 
 
 def version() -> str:

@@ -19,10 +19,10 @@ from seqmodel.data.dataset import Dataset
 from seqmodel.errors import UsageError
 from seqmodel.media.registry import medium_of
 from seqmodel.media.samples import Progress, Sampling
-from seqmodel.media.words import epochs_text, listed, plural, spaced, spent
-from seqmodel.report.origin import brief, came_from
+from seqmodel.media.words import duration_text, epochs_text, listed, plural, spaced
+from seqmodel.report.origin import provenance, short_path
 from seqmodel.report.page import parts
-from seqmodel.report.subjects import Subject, model_in_words, names_of
+from seqmodel.report.subjects import Subject, model_in_words, unique_names
 from seqmodel.runs.files import epochs_of
 from seqmodel.runs.folder import DRAWS_INDEX, Run
 from seqmodel.sampling.filling import Filler
@@ -63,13 +63,13 @@ def run_page(
     return parts.Page(
         title=f"{what} on {listed([*groups])}",
         lead=tuple(_lead(name, group) for name, group in groups.items()),
-        sections=(*sections, came_from(command, [_settings(scored) for scored in runs])),
+        sections=(*sections, provenance(command, [_settings(scored) for scored in runs])),
     )
 
 
 def _groups(runs: Sequence[Subject]) -> dict[str, list[Subject]]:
     folders = {scored.content: scored.run.data for scored in reversed(runs)}
-    names = dict(zip(folders, names_of([*folders.values()]), strict=True))
+    names = dict(zip(folders, unique_names([*folders.values()]), strict=True))
     groups: dict[str, list[Subject]] = {}
     for scored in runs:
         densities = "" if scored.run.model.output.discrete else " (densities)"
@@ -107,12 +107,12 @@ def _section(
     if drawn:
         pieces = [sample for subject in drawn for sample in samples[subject.name]]
         number = len(pieces) // len(drawn)
-        how = _sample_command([subject.run for subject in drawn], number, seed, options)
+        command = _sample_command([subject.run for subject in drawn], number, seed, options)
         pieces += real_piece(drawn[0].run, dataset, options)
-        said = [f"Drawn with seed {seed}; to reproduce: {how}"]
+        remarks = [f"Drawn with seed {seed}; to reproduce: {command}"]
         if any(piece.picture.given for piece in pieces):
-            said.append("What was given is grey.")
-        shown.append(parts.Samples(tuple(pieces), tuple(said)))
+            remarks.append("What was given is grey.")
+        shown.append(parts.Samples(tuple(pieces), tuple(remarks)))
     notes = []
     if dataset is not None:
         splits = [
@@ -121,7 +121,7 @@ def _section(
             if counts["pieces"]
         ]
         notes.append(f"{dataset.frame}: {'; '.join(splits)}.")
-    folders = names_of([*dict.fromkeys(scored.run.data for scored in group)])
+    folders = unique_names([*dict.fromkeys(scored.run.data for scored in group)])
     if len(folders) > 1:
         notes.append(f"{listed(folders)} hold the same pieces.")
     notes += [f"{scored.remark}." for scored in group if scored.remark]
@@ -134,13 +134,13 @@ def _figures(group: Sequence[Subject]) -> parts.Table:
     rows = []
     for scored in group:
         curve, counts = scored.curve, scored.run.model.parameter_counts()
-        about = (f"{counts.units:,} ({counts.with_output:,})", UNKNOWN, UNKNOWN)
+        facts = (f"{counts.units:,} ({counts.with_output:,})", UNKNOWN, UNKNOWN)
         if curve.best_line is not None:
-            time = spent(curve.seconds()[-1])  # of updates, without scoring valid
+            time = duration_text(curve.seconds()[-1])  # of updates, without scoring valid
             ends = curve.metrics[curve.best_line]["epoch"], epochs_of(curve.metrics)
-            at, of = map(epochs_text, ends)
-            about = (about[0], f"{at} of {of}{' more' * bool(scored.run.began_from)}", time)
-        cells = (scored.name, *(_nats(scored.nats(split)) for split in splits), *about)
+            epoch, total = map(epochs_text, ends)
+            facts = (facts[0], f"{epoch} of {total}{' more' * bool(scored.run.began_from)}", time)
+        cells = (scored.name, *(_nats(scored.nats(split)) for split in splits), *facts)
         best = frozenset(k for k, one in enumerate(splits, 1) if _is_best(scored, group, one))
         rows.append(parts.Row(cells, best, model_in_words(scored.run), series=scored.name))
     rows += _baselines(group, splits, len(names))
@@ -167,9 +167,9 @@ def _baselines(group: Sequence[Subject], splits: Sequence[str], width: int) -> l
 
 
 def _verdicts(group: Sequence[Subject]) -> list[str]:
-    said = ["Exact, over all frames of a split; lower is better."]
+    remarks = ["Exact, over all frames of a split; lower is better."]
     if not group[0].run.model.output.discrete:
-        said.append("Densities of standardised samples: not comparable with other figures.")
+        remarks.append("Densities of standardised samples: not comparable with other figures.")
     for scored in group:
         name = scored.name
         where: dict[str, list[str]] = {}
@@ -179,15 +179,15 @@ def _verdicts(group: Sequence[Subject]) -> list[str]:
                     where.setdefault(trivial, []).append(split)
         for splits in dict.fromkeys(map(tuple, where.values())):
             better = listed([spaced(one) for one, on in where.items() if tuple(on) == splits])
-            said.append(f"{name} is no better than {better} on {listed(splits)}.")
+            remarks.append(f"{name} is no better than {better} on {listed(splits)}.")
         if scored.dataset is None and scored.nats("valid") is not None:
-            said.append(f"The valid figure of {name} was recorded in training.")
+            remarks.append(f"The valid figure of {name} was recorded in training.")
         if scored.run.began_from is not None:
             before = f"the weights of {scored.run.began_from}"
-            said.append(f"{name} started from {before}: its epochs and time are those since.")
+            remarks.append(f"{name} started from {before}: its epochs and time are those since.")
         if (scored.run.folder / DRAWS_INDEX).is_file():
-            said.append(f"{name} is the best draw of a search; its time is that of this draw.")
-    return said
+            remarks.append(f"{name} is the best draw of a search; its time is that of this draw.")
+    return remarks
 
 
 def _more_figures(group: Sequence[Subject]) -> parts.Table:
@@ -209,8 +209,8 @@ def _more_figures(group: Sequence[Subject]) -> parts.Table:
 
 def _settings(subject: Subject) -> tuple[str, str]:
     units, whole = subject.run.model.parameter_counts()
-    head = f"# {brief(subject.run.folder)}: {units:,} parameters, {whole:,} with the output\n"
-    settings = to_yaml(replace(subject.run.config, data=brief(str(subject.run.config.data))))
+    head = f"# {short_path(subject.run.folder)}: {units:,} parameters, {whole:,} with the output\n"
+    settings = to_yaml(replace(subject.run.config, data=short_path(str(subject.run.config.data))))
     return f"Settings of {subject.name}", head + settings.rstrip()
 
 
@@ -233,30 +233,30 @@ def draw(
     if not number:
         return {}
     kinds = [(subject, medium_of(subject.run.frame).page_format) for subject in subjects]
-    asked = [(subject, _sampling(subject.run, kind, options)) for subject, kind in kinds if kind]
+    planned = [(subject, _sampling(subject.run, kind, options)) for subject, kind in kinds if kind]
     found: dict[str, list[parts.Sample]] = {}
-    for done, (subject, sampling) in enumerate(asked):
-        name, run, around, given = subject.name, subject.run, sampling.filling, sampling.given
+    for done, (subject, sampling) in enumerate(planned):
+        name, run, filling, given = subject.name, subject.run, sampling.filling, sampling.given
         freeze, sampler = Freeze.of(run), Sampler(run.model, given=given)
-        filler = Filler(run.model, particles=around.particles, given=given) if around else None
+        filler = Filler(run.model, particles=filling.particles, given=given) if filling else None
         samples = found[name] = []
         for k in range(number):
-            if around is None or filler is None:
+            if filling is None or filler is None:
                 chunks = [*sampler.piece(sampling.length, seed=seed, number=k, freeze=freeze)]
             else:
-                piece, free = around.piece, around.free
-                filled = filler.fill(piece, free, seed=seed, number=k, sweeps=around.sweeps)
+                piece, free = filling.piece, filling.free
+                filled = filler.fill(piece, free, seed=seed, number=k, sweeps=filling.sweeps)
                 chunks = [filled.frames]
             which = f"{name}, sample {k + 1}" if number > 1 else name
             samples.append(_sample(run, options, sampling, chunks, which, series=name))
-            progress(number * done + k + 1, number * len(asked))
+            progress(number * done + k + 1, number * len(planned))
     return found
 
 
 def _sample_command(runs: Sequence[Run], number: int, seed: int, options: Mapping[str, Any]) -> str:
     """The command that writes the samples of runs of one medium to files."""
     medium = medium_of(runs[0].frame)
-    name = shlex.quote(brief(runs[0].folder)) if len(runs) == 1 else "RUN"
+    name = shlex.quote(short_path(runs[0].folder)) if len(runs) == 1 else "RUN"
     several = f" -n {number}" if number > 1 else ""
     chosen = list[str]()
     for option in medium.page_options:
@@ -264,7 +264,7 @@ def _sample_command(runs: Sequence[Run], number: int, seed: int, options: Mappin
         if value is True:
             chosen.append(option.flag)
         elif value not in (None, False):
-            shown = brief(value) if option.kind is Path else str(value)
+            shown = short_path(value) if option.kind is Path else str(value)
             chosen.append(f"{option.flag} {shlex.quote(shown)}")
     what = " ".join(chosen) or f"--seconds {medium.page_seconds:g}"
     return f"seqmodel sample OUT.{medium.page_format} --run {name} {what} --seed {seed}{several}"
@@ -281,17 +281,17 @@ def real_piece(
     if dataset is None or not medium.page_format:
         return []
     name = "valid" if "valid" in dataset.splits else dataset.splits[0]
-    manner = _sampling(run, medium.page_format, options).manner
-    split, sampling = dataset[name], _sampling(run, medium.page_format, manner)
-    pieces = [split.frame.played(split.stored(0))[: sampling.length]]
-    left = sampling.length - len(pieces[0])
-    while medium.page_joins and left and len(pieces) < len(split):
-        pieces.append(split.frame.played(split.stored(len(pieces)))[:left])
-        left -= len(pieces[-1])
+    playback = _sampling(run, medium.page_format, options).playback_options
+    split, sampling = dataset[name], _sampling(run, medium.page_format, playback)
+    pieces = [split.frame.decode_marked(split.read_rows(0))[: sampling.length]]
+    remaining = sampling.length - len(pieces[0])
+    while medium.page_joins and remaining and len(pieces) < len(split):
+        pieces.append(split.frame.decode_marked(split.read_rows(len(pieces)))[:remaining])
+        remaining -= len(pieces[-1])
     files = [Path(source).name for source in split.sources[: len(pieces)]]
     which = files[0] if len({*files}) == 1 else f"{files[0]} to {files[-1]}"
     what = "A real piece" if len(pieces) == 1 else "Real pieces"
-    return [_sample(run, manner, sampling, pieces, f"{what}, {which} of {name}")]
+    return [_sample(run, playback, sampling, pieces, f"{what}, {which} of {name}")]
 
 
 def _sampling(run: Run, kind: str, options: Mapping[str, Any] = NONE) -> Sampling:

@@ -11,7 +11,7 @@ from seqmodel.errors import SeqmodelError
 from seqmodel.evaluation.evaluate import evaluate
 from seqmodel.media.samples import Progress
 from seqmodel.outputs.registry import OUTPUTS, output_name
-from seqmodel.report.origin import brief
+from seqmodel.report.origin import short_path
 from seqmodel.report.page.parts import Curve
 from seqmodel.runs.folder import Run, load_run, read_metrics
 from seqmodel.unit_setting import unit_name
@@ -71,17 +71,17 @@ def _stack(layers: int) -> str:
 def load_subjects(folders: Sequence[Path]) -> list[Subject]:
     """The runs in `folders`, each once; SeqmodelError if one is not a run, or is damaged."""
     folders = [*{folder.resolve(): folder for folder in reversed(folders)}.values()][::-1]
-    return [*map(subject_of, map(load_run, folders), names_of(folders))]
+    return [*map(subject_of, map(load_run, folders), unique_names(folders))]
 
 
-def names_of(folders: Sequence[Path]) -> list[str]:
+def unique_names(folders: Sequence[Path]) -> list[str]:
     """The shortest unique ends of the folders' paths, such as "lstm" or "a/lstm"."""
     paths = [folder.resolve().parts for folder in folders]
 
-    def name(parts: tuple[str, ...], few: int = 1) -> str:
-        end = parts[-few:]
-        unique = all(other[-few:] != end for other in paths if other != parts)
-        return str(Path(*end)) if unique else name(parts, few + 1)
+    def name(parts: tuple[str, ...], depth: int = 1) -> str:
+        end = parts[-depth:]
+        unique = all(other[-depth:] != end for other in paths if other != parts)
+        return str(Path(*end)) if unique else name(parts, depth + 1)
 
     return [*map(name, paths)]
 
@@ -98,7 +98,7 @@ def score(subjects: Sequence[Subject], progress: Progress) -> list[Subject]:
     total = sum(data[split].frames for data, _ in opened if data for split in data.splits)
     done, scored = 0, list[Subject]()
 
-    def so_far(of_split: int, _: int) -> None:
+    def report(of_split: int, _: int) -> None:
         progress(done + of_split, total)
 
     for subject, (dataset, remark) in zip(subjects, opened, strict=True):
@@ -108,7 +108,7 @@ def score(subjects: Sequence[Subject], progress: Progress) -> list[Subject]:
             model.to(model.choose_device("auto", BATCH))
             for split in dataset.splits:
                 splits[split] = evaluate(
-                    subject.run, dataset, split, batch_size=BATCH, progress=so_far
+                    subject.run, dataset, split, batch_size=BATCH, progress=report
                 )
                 done += splits[split]["frames"]
         scored.append(replace(subject, dataset=dataset, splits=splits, remark=remark))
@@ -122,10 +122,10 @@ def _open(subject: Subject) -> tuple[Dataset | None, str]:
         for split in dataset.splits:
             dataset[split]
     except SeqmodelError as error:
-        said, run = str(error), subject.run
+        message, run = str(error), subject.run
         for path in (run.data, run.folder):
-            said = said.replace(str(path), brief(path))
-        return None, f"{subject.name} could not be scored: {said}"
+            message = message.replace(str(path), short_path(path))
+        return None, f"{subject.name} could not be scored: {message}"
     differences = "; ".join(dataset.frame.differences(subject.run.frame))
     if not differences:
         return dataset, ""

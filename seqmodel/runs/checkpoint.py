@@ -24,7 +24,7 @@ from seqmodel.config import Config, refuse_unknown
 from seqmodel.errors import SeqmodelError, SourceError
 from seqmodel.files import open_input, write_file
 from seqmodel.media.definitions import FrameDefinition
-from seqmodel.media.labels import in_words
+from seqmodel.media.labels import labels_text
 from seqmodel.media.registry import definition_from_json
 from seqmodel.model.build import build_model, outline, with_sizes
 from seqmodel.model.encoder import known_labels
@@ -255,7 +255,7 @@ class Progress:
         try:
             fields = Fields.of(values, PROGRESS)
             values = _known(fields.values, cls, origin, whole=whole)
-            checks: dict[Any, Any] = {int: fields.whole, float: fields.number, bool: fields.flag}
+            checks: dict[Any, Any] = {int: fields.integer, float: fields.number, bool: fields.flag}
             for setting in dataclass_fields(cls):
                 if setting.name in fields and setting.type in checks:
                     checks[setting.type](setting.name)
@@ -297,7 +297,7 @@ def read_content(values: Mapping[str, Any], origin: Path) -> Content:
         frame = definition_from_json(medium_name(values), fields.fields("frame").values)
         data_sha256 = fields.text(DATA_HASH) if DATA_HASH in fields else None
         began_from = fields.text(BEGAN_FROM) if BEGAN_FROM in fields else None
-        longest = fields.whole("longest_piece", 1)
+        longest = fields.integer("longest_piece", 1)
         epoch = fields.number("epoch")
         epoch = int(epoch) if epoch.is_integer() else epoch
         return Content(config, frame, epoch, longest, data_sha256, began_from)
@@ -341,7 +341,7 @@ def check_labels(trained: Content, config: Config, frame: FrameDefinition, model
     """SeqmodelError unless the trained `model` knows exactly these frames' labels."""
     theirs, ours = known_labels(trained.config, trained.frame), known_labels(config, frame)
     if [*theirs.items()] != [*ours.items()]:
-        knows = [f"the labels {in_words(one)}" if one else "no labels" for one in (theirs, ours)]
+        knows = [f"the labels {labels_text(one)}" if one else "no labels" for one in (theirs, ours)]
         without = "prepare them without --labels, or train with --labels none"
         raise SeqmodelError(
             f"{model} knows {knows[0]}, but one for these data {knows[1]}: "

@@ -19,7 +19,7 @@ from seqmodel.data.bundled import PREPARED, sample_dataset
 from seqmodel.data.dataset import MANIFEST, Dataset, open_dataset
 from seqmodel.errors import SeqmodelError
 from seqmodel.files import FolderFormat, disk_error, read_bytes
-from seqmodel.media.labels import Labels, places
+from seqmodel.media.labels import Labels, label_ids
 from seqmodel.media.registry import medium_of
 from seqmodel.media.samples import SampleRequest, Sampling
 from seqmodel.media.words import listed
@@ -107,7 +107,7 @@ class Run(Content):
 
     def telling(self, labels: Labels) -> "Run":
         """The same run, whose pieces have these labels by default, instead of none."""
-        return replace(self, model=self.model.telling(places(self.model.known_labels, labels)))
+        return replace(self, model=self.model.telling(label_ids(self.model.known_labels, labels)))
 
     def guided(self, factor: float) -> "Run":
         """The same run with `SequenceModel.guided` samples."""
@@ -160,7 +160,7 @@ class Run(Content):
         `FrameDefinition.given`; by default it is what is usual in train.
         """
         size = self.frame.frame_size
-        sizes = dict.fromkeys((size, self.frame.played_size))
+        sizes = dict.fromkeys((size, self.frame.marked_size))
         if frames.ndim != 2 or len(frames) < 1 or frames.shape[1] not in sizes:
             wide = " or ".join(map(str, sizes))
             raise ValueError(f"frames must be (T >= 1, {wide}), not {frames.shape}")

@@ -7,10 +7,10 @@ from numpy.typing import NDArray
 
 from seqmodel.data.dataset import Dataset, Split
 from seqmodel.errors import SeqmodelError, UsageError
-from seqmodel.evaluation.evaluate import place_of_label
-from seqmodel.media.definitions import Comparison, PieceSet, Recogniser
+from seqmodel.evaluation.evaluate import label_index
+from seqmodel.media.definitions import Classifier, Comparison, PieceSet
 from seqmodel.media.registry import medium_of
-from seqmodel.media.samples import Progress, unseen
+from seqmodel.media.samples import Progress, no_progress
 from seqmodel.runs.folder import Run
 from seqmodel.sampling.sampler import Freeze, Sampler, side_by_side
 
@@ -31,14 +31,14 @@ class Judge(NamedTuple):
     """A classifier of pieces by one of their labels, independent of the run."""
 
     label: str
-    place: int
+    label_index: int
     """The index of the label among those that the run knows."""
-    recognise: Recogniser
+    classify: Classifier
 
     def share(self, pieces: PieceSet, labels: NDArray[np.int64]) -> float | None:
         """The share of pieces with the label that are recognised as in `labels` (pieces, L)."""
-        asked = labels[:, self.place]
-        return float((self.recognise(pieces) == asked)[asked > 0].mean()) if asked.any() else None
+        wanted = labels[:, self.label_index]
+        return float((self.classify(pieces) == wanted)[wanted > 0].mean()) if wanted.any() else None
 
 
 def judge_of(run: Run, dataset: Dataset, split: str, label: str) -> Judge:
@@ -47,11 +47,11 @@ def judge_of(run: Run, dataset: Dataset, split: str, label: str) -> Judge:
     UsageError if the run does not know the label, no judge can learn it, or the split is train
     itself; SeqmodelError if train cannot be opened.
     """
-    place, train = place_of_label(run, label, "--judge"), _training_split(run, dataset)
+    place, train = label_index(run, label, "--judge"), _training_split(run, dataset)
     if split == train.name:
         raise UsageError("--judge learns from train: name another --split")
     values = train.labels(run.model.known_labels)[:, place]
-    return Judge(label, place, comparison_of(run).recogniser(train, values))
+    return Judge(label, place, comparison_of(run).classifier(train, values))
 
 
 def compare_samples(
@@ -65,7 +65,7 @@ def compare_samples(
     guidance: float = 1.0,
     seconds: float | None = None,
     judge: Judge | None = None,
-    progress: Progress = unseen,
+    progress: Progress = no_progress,
 ) -> dict[str, Any]:
     """Draw `number` pieces and compare them with `dataset`'s split and the run's training split.
 
@@ -87,24 +87,24 @@ def compare_samples(
     lengths, given = pieces.lengths[chosen].tolist(), pieces.given(chosen)
     known = run.model.known_labels
     labels = pieces.labels(known, chosen)
-    told = f"as long as pieces of {split}"
+    lengths_text = f"as long as pieces of {split}"
     if run.config.end:
-        lengths, told = [run.longest_piece] * number, "lengths chosen by the model"
+        lengths, lengths_text = [run.longest_piece] * number, "lengths chosen by the model"
     limit = (
         None if seconds is None else run.sampling(medium_of(run.frame).formats[0], seconds).length
     )
     if limit is not None:
         lengths = [limit] * number
-        told = f"at most {seconds:g} s each" if run.config.end else f"{seconds:g} s each"
+        lengths_text = f"at most {seconds:g} s each" if run.config.end else f"{seconds:g} s each"
     samplers, freeze = dict[bytes, Sampler](), Freeze.of(run)
     drawn, cut_off, frozen, pauses_cut = list[NDArray[Any]](), 0, 0, 0
 
     def sampler(k: int) -> Sampler:
-        own = None if given is None else given[k]
-        key = labels[k].tobytes() + (b"" if own is None else own.tobytes())
+        conditions = None if given is None else given[k]
+        key = labels[k].tobytes() + (b"" if conditions is None else conditions.tobytes())
         if key not in samplers:
             model = run.model.telling(labels[k].tolist())
-            samplers[key] = Sampler(model, temperature=temperature, given=own)
+            samplers[key] = Sampler(model, temperature=temperature, given=conditions)
         return samplers[key]
 
     samples = (
@@ -117,7 +117,7 @@ def compare_samples(
         frozen += piece.frozen
         pauses_cut += piece.pauses_cut
         progress(len(drawn), number)
-    same = pieces.name == train.name and run.trained_on(dataset)
+    is_train = pieces.name == train.name and run.trained_on(dataset)
     judged = {}
     if judge is not None:
         judged = {
@@ -131,11 +131,11 @@ def compare_samples(
         "seed": seed,
         "temperature": temperature,
         "guidance": guidance,
-        "lengths": told,
+        "lengths": lengths_text,
         **({"cut_off": cut_off, "frozen": frozen} if run.config.end else {}),
         **({"pauses_cut": pauses_cut} if pauses_cut else {}),
         **({"judge": judged} if judged else {}),
-        **comparison.compare(drawn, None if same else pieces, train, limit),
+        **comparison.compare(drawn, None if is_train else pieces, train, limit),
     }
 
 

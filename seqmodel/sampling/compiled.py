@@ -43,9 +43,9 @@ FREE, ON, OFF = 0.0, -1.0, 2.0
 frames also places given numbers; FREE forces nothing."""
 
 
-Drawing = Iterator[tuple[NDArray[Any], bool]]
+Stream = Iterator[tuple[NDArray[Any], bool]]
 """Endless frames, in chunks (n, F), each with whether the piece ends there."""
-Draws = Callable[[Carry, Uniforms, float], Drawing]
+DrawStream = Callable[[Carry, Uniforms, float], Stream]
 """Draws a piece that continues from a carry and does not end before this many steps."""
 
 
@@ -61,11 +61,11 @@ class PythonStep:
     def __init__(self, layers: Sequence[ModuleUnit], x: Slot, arena: Arena) -> None:
         self._layers = [copy.deepcopy(layer).double().eval() for layer in layers]
         self._x, self._arena, (*rows, _) = x, arena, x.shape
-        self._of_layers: list[list[Slot]] = []
+        self._layer_states: list[list[Slot]] = []
         for layer in self._layers:
             state = layer.zero_state(*(rows or [1]))
-            self._of_layers.append([arena.take(*t.shape, dtype=t.dtype) for t in state])
-        self.states = [slot for layer in self._of_layers for slot in layer]
+            self._layer_states.append([arena.take(*t.shape, dtype=t.dtype) for t in state])
+        self.states = [slot for layer in self._layer_states for slot in layer]
         self.h = arena.take(*rows, self._layers[-1].hidden_size)
         self._failure: BaseException | None = None
         address, self._callback = native.callback(self._step)
@@ -90,11 +90,11 @@ class PythonStep:
 
     def _advance(self, memory: NDArray[np.uint8]) -> None:
         values = torch.from_numpy(self._x.of(memory)).view(1, -1, self._x.shape[-1])
-        for layer, slots in zip(self._layers, self._of_layers, strict=True):
-            held = [slot.of(memory) for slot in slots]
-            before = tuple(torch.from_numpy(part).clone() for part in held)
+        for layer, slots in zip(self._layers, self._layer_states, strict=True):
+            states = [slot.of(memory) for slot in slots]
+            before = tuple(torch.from_numpy(part).clone() for part in states)
             values, after = layer(values, before)
-            for part, new in zip(held, after, strict=True):
+            for part, new in zip(states, after, strict=True):
                 part[:] = new.numpy()
         self.h.of(memory)[:] = values.view(self.h.shape).numpy()
 
@@ -124,8 +124,8 @@ class CompiledModel:
         inputs, labels, skip = encoder.compiled(arena), None, encoder.skip_size
         if count := column_count(model.known_labels):
             labels = arena.take(1, count)
-            own, I = inputs.x.shape[-1] - skip, inputs.x.shape[-1]  # noqa: E741
-            x, calls = joined(arena, (inputs.x, 0, own), (labels, 0, count), (inputs.x, own, I))
+            width, I = inputs.x.shape[-1] - skip, inputs.x.shape[-1]  # noqa: E741
+            x, calls = concat(arena, (inputs.x, 0, width), (labels, 0, count), (inputs.x, width, I))
             inputs, skip = inputs._replace(x=x, calls=[*inputs.calls, *calls]), skip + count
         modules = [layer for layer in layers if isinstance(layer, ModuleUnit)]
         python = PythonStep(modules, inputs.x, arena) if modules else None
@@ -136,10 +136,10 @@ class CompiledModel:
             calls, states = steps(units, inputs.x, arena, binary=encoder.binary)
             h = states[-len(units[-1].spec.state)]  # a layer's first state
         if inputs.changed is not None:
-            calls = [where(inputs.changed, calls)]
+            calls = [conditional_call(inputs.changed, calls)]
         if skip:
             I = inputs.x.shape[-1]  # noqa: E741
-            h, joining = joined(arena, (h, 0, h.shape[-1]), (inputs.x, I - skip, I))
+            h, joining = concat(arena, (h, 0, h.shape[-1]), (inputs.x, I - skip, I))
             calls += joining
         return cls(encoder, arena, inputs, states, h, [*inputs.calls, *calls], python, labels)
 
@@ -156,7 +156,7 @@ class CompiledModel:
             slot.of(memory)[:] = tensor.view(slot.shape).numpy()
 
 
-def compiled_sampler(model: SequenceModel, chunk: int, temperature: float) -> Draws | None:
+def compiled_sampler(model: SequenceModel, chunk: int, temperature: float) -> DrawStream | None:
     """`sampler.plain_sampler`, compiled; None if the model's output has no compiled draw."""
     with torch.no_grad():
         compiled = CompiledModel.of(model)
@@ -166,7 +166,7 @@ def compiled_sampler(model: SequenceModel, chunk: int, temperature: float) -> Dr
     calls, steps_per_frame = [*compiled.calls, frame.call], model.encoder.steps
     shared, run = CallFields(calls), _loop(tuple(call.shape for call in calls))
 
-    def draw(carry: Carry, uniforms: Uniforms, shortest: float) -> Drawing:
+    def draw(carry: Carry, uniforms: Uniforms, shortest: float) -> Stream:
         memory = compiled.arena.memory()
         fields, stops = shared.over(memory)[np.newaxis], np.array([chunk])
         compiled.begin(memory, carry)
@@ -200,11 +200,11 @@ class CompiledParticles:
         assert isinstance(draw, NotesDraw)
         self._draw, last = draw, self._model.inputs.last
         self._copy_of_last = self._model.arena.take(*last.shape)  # a draw replaces it
-        calls = [*self._model.calls, copying(self._copy_of_last, last), draw.call]
+        calls = [*self._model.calls, copy_call(self._copy_of_last, last), draw.call]
         self._fields = CallFields(calls)
-        outside = filter(None, (draw.forced, draw.logits, draw.frames))
-        self._columns = [self._fields.columns(slot) for slot in outside]
-        self._team = ThreadPoolExecutor()  # compiled code runs without the interpreter's lock
+        external = filter(None, (draw.forced, draw.logits, draw.frames))
+        self._columns = [self._fields.columns(slot) for slot in external]
+        self._pool = ThreadPoolExecutor()  # compiled code runs without the interpreter's lock
         self._run = _loop(tuple(call.shape for call in calls), len(self._model.calls))
         self.size = self._model.arena.size
         """The size of each arena in bytes."""
@@ -226,7 +226,7 @@ class CompiledParticles:
         memory = self._memories[0]
         self._model.begin(memory, carry)
         self._copy_of_last.of(memory)[:] = self._model.inputs.last.of(memory)
-        self._homes = np.zeros(self._number, np.int64)  # the arena of each particle
+        self._arenas = np.zeros(self._number, np.int64)  # the arena of each particle
 
     def draw(
         self, forced: NDArray[np.float64], uniforms: Uniforms
@@ -239,20 +239,20 @@ class CompiledParticles:
         N, M, F = forced.shape
         numbers = uniforms.take(N, M, F + 1)
         numbers[..., :F] = np.where(forced == FREE, numbers[..., :F], forced)
-        order = np.argsort(self._homes, kind="stable")
-        used, starts = np.unique(self._homes[order], return_index=True)
-        spare = vector_lanes(8)  # vectors can extend beyond the end
-        read, logits = np.empty((2, numbers.size + spare))
-        frames = np.empty(forced.size + spare, np.uint8)
-        read[: numbers.size] = numbers[order].ravel()
+        order = np.argsort(self._arenas, kind="stable")
+        used, starts = np.unique(self._arenas[order], return_index=True)
+        padding = vector_lanes(8)  # vectors can extend beyond the end
+        numbers_read, logits = np.empty((2, numbers.size + padding))
+        frames = np.empty(forced.size + padding, np.uint8)
+        numbers_read[: numbers.size] = numbers[order].ravel()
         fields = self._fields_of_all[used]
-        outside: tuple[NDArray[Any], ...] = (read, logits, frames)
-        for array, columns in zip(outside, self._columns, strict=True):
-            each = M * (F if array is frames else F + 1) * array.itemsize  # bytes of a particle
-            fields[:, columns] = (array.ctypes.data + starts * each)[:, None]
+        external: tuple[NDArray[Any], ...] = (numbers_read, logits, frames)
+        for array, columns in zip(external, self._columns, strict=True):
+            stride = M * (F if array is frames else F + 1) * array.itemsize  # bytes of a particle
+            fields[:, columns] = (array.ctypes.data + starts * stride)[:, None]
         counts, parts = np.diff(starts, append=N) * M, thread_count(len(used))
         shares = np.array_split(fields, parts), np.array_split(counts, parts)
-        list(self._team.map(self._advance, *shares))
+        list(self._pool.map(self._advance, *shares))
         if self._model.python is not None:
             self._model.python.check()
         back = np.argsort(order)
@@ -265,11 +265,11 @@ class CompiledParticles:
 
     def keep(self, ancestors: NDArray[np.int64], frames: NDArray[np.uint8]) -> None:
         """Let particle k become `ancestors[k]` followed by `frames[k]`, for n <= N, (n, F)."""
-        homes, model, memories = self._homes[ancestors], self._model, self._memories
-        paths = np.hstack([homes[:, None].view(np.uint8), np.packbits(frames, axis=1)])
-        _, firsts, which = np.unique(paths, axis=0, return_index=True, return_inverse=True)
+        arenas, model, memories = self._arenas[ancestors], self._model, self._memories
+        paths = np.hstack([arenas[:, None].view(np.uint8), np.packbits(frames, axis=1)])
+        _, firsts, path_of = np.unique(paths, axis=0, return_index=True, return_inverse=True)
         # One path stays in its arena; the others move to unused arenas.
-        before = homes[firsts]
+        before = arenas[firsts]
         _, staying = np.unique(before, return_index=True)
         moved = np.delete(np.arange(len(firsts)), staying)
         after = before.copy()
@@ -279,7 +279,7 @@ class CompiledParticles:
             state[after[moved]] = state[before[moved]]
         for slot in (model.inputs.last, self._copy_of_last):
             slot.of_all(memories)[after] = frames[firsts]
-        self._homes = after[which.ravel()]
+        self._arenas = after[path_of.ravel()]
 
 
 @compiled_once
@@ -295,28 +295,28 @@ def _loop(calls: tuple[tuple[int, int], ...], once: int = 0) -> Callable[..., in
     with function(module, "run", kinds, ITEMSIZE, INT) as (e, fields, arenas, *more):
         b, (size, stops, endless, whole) = e.builder, more
         with e.loop(0, arenas) as k:
-            own = b.gep(fields, [e.mul(k, size)], source_etype=INT)
-            rest = b.gep(own, [e.int(sum(count for _, count in first))], source_etype=INT)
+            base = b.gep(fields, [e.mul(k, size)], source_etype=INT)
+            rest = b.gep(base, [e.int(sum(count for _, count in first))], source_etype=INT)
             stop = b.load(b.gep(stops, [k], source_etype=INT), typ=INT)
             with e.loop(0, stop) as n:
                 with b.if_then(b.icmp_signed("==", n, e.int(0))):
-                    write_calls(e, first, own)
+                    write_calls(e, first, base)
                 ended = call_at(b, draw, INT, [write_calls(e, others, rest), n])
-                over = b.icmp_signed("==", b.srem(e.add(n, 1), whole), e.int(0))
-                may_end = b.and_(b.icmp_signed(">=", n, endless), over)
+                frame_ends = b.icmp_signed("==", b.srem(e.add(n, 1), whole), e.int(0))
+                may_end = b.and_(b.icmp_signed(">=", n, endless), frame_ends)
                 with b.if_then(b.and_(may_end, b.icmp_signed("!=", ended, e.int(0)))):
                     b.ret(e.add(n, 1))
         b.ret(e.int(0))
-    made = Library(module).function("run", kinds, INT)
+    compiled = Library(module).function("run", kinds, INT)
 
     def run(fields: NDArray[Any], stops: NDArray[Any], endless: int, whole: int) -> int:
         rows, size = fields.shape
-        return int(made(fields.ctypes.data, rows, size, stops.ctypes.data, endless, whole))
+        return int(compiled(fields.ctypes.data, rows, size, stops.ctypes.data, endless, whole))
 
     return run
 
 
-def where(flag: Slot, calls: Sequence[Call]) -> Call:
+def conditional_call(flag: Slot, calls: Sequence[Call]) -> Call:
     """A call that makes the calls if the flag is not 0."""
     shapes = tuple(call.shape for call in calls)
     return step_call(_write_where, shapes, inner=calls, flag=flag)
@@ -328,7 +328,7 @@ def _write_where(e: Emitter, f: dict[str, Any], calls: tuple[tuple[int, int], ..
         write_calls(e, calls, f["inner"])
 
 
-def joined(arena: Arena, *parts: tuple[Slot, int, int]) -> tuple[Slot, list[Call]]:
+def concat(arena: Arena, *parts: tuple[Slot, int, int]) -> tuple[Slot, list[Call]]:
     """Rows side by side: a range of columns from each slot (R, I), or one row for all.
 
     The first slot can also be (I,); then the result is a single row as well.
@@ -337,12 +337,12 @@ def joined(arena: Arena, *parts: tuple[Slot, int, int]) -> tuple[Slot, list[Call
     to = arena.take(*rows, ends[-1])
     starts = [0, *ends]
     return to, [
-        copying(slot, to, first, stop - first, at)
+        copy_call(slot, to, first, stop - first, at)
         for (slot, first, stop), at in zip(parts, starts, strict=False)
     ]
 
 
-def copying(source: Slot, to: Slot, first: int = 0, size: int | None = None, at: int = 0) -> Call:
+def copy_call(source: Slot, to: Slot, first: int = 0, size: int | None = None, at: int = 0) -> Call:
     """The call that copies columns, by default all, from `first` on to those from `at` on."""
     width = source.shape[-1]
     return step_call(

@@ -27,7 +27,7 @@ from seqmodel.kernels.run.calls import ITEMSIZE
 from seqmodel.kernels.run.signature import NEW, Array, Field, Signature
 from seqmodel.kernels.run.threads import Kernel, compile_text
 from seqmodel.kernels.uniforms import Uniforms
-from seqmodel.media.samples import Progress, unseen
+from seqmodel.media.samples import Progress, no_progress
 from seqmodel.model.sequence import Carry, SequenceModel
 from seqmodel.outputs.notes import NotesOutput
 from seqmodel.sampling.compiled import FREE, OFF, ON, CompiledParticles
@@ -38,11 +38,11 @@ CANDIDATES = 8
 """Drafts of a frame by each particle."""
 STRETCH = 8
 """Frames that a sweep redraws at a time."""
-BYTES = 80
+BYTES_PER_NUMBER = 80
 """Temporary memory for each number of a candidate, in total."""
-NEGLIGIBLE = 15.0
+NEGLIGIBLE_NATS = 15.0
 """Once nothing more is drawn, a particle this many nats behind the best is given up."""
-AHEAD, SURVIVORS = 64, 8
+FRAMES_AHEAD, SURVIVORS = 64, 8
 """Frames after the last drawn one that all particles score, and the number then resampled for the
 rest of the piece, which can be a hundred times as long and distinguishes few of them."""
 
@@ -56,7 +56,7 @@ class Filled:
     effective: NDArray[np.float64]
     """(n,), the effective number of particles at each frame from the first to the last with
     anything free."""
-    fitting: float
+    paths: float
     """The effective number of distinct paths, once all that follows is scored; towards the end of a
     long piece it is that of the few still left."""
     log_given: float
@@ -96,7 +96,7 @@ class Filler:
         seed: int,
         number: int = 0,
         sweeps: int = 0,
-        progress: Progress = unseen,
+        progress: Progress = no_progress,
     ) -> Filled:
         """Draw the `free` notes (T, D) of `piece` (T, F); there must be some.
 
@@ -112,8 +112,8 @@ class Filler:
         """
         uniforms = Uniforms(seed, number)
         F = self.output.frame_size
-        piece, known = piece[:, :F], piece[:, F:]
-        known = np.where(np.tile(free, known.shape[1] // free.shape[1]), 0, known)
+        piece, given_marks = piece[:, :F], piece[:, F:]
+        given_marks = np.where(np.tile(free, given_marks.shape[1] // free.shape[1]), 0, given_marks)
         free = self._free_numbers(piece, free)
         (frames_to_draw,) = np.nonzero(free.any(1))
         begin, end = int(frames_to_draw[0]), int(frames_to_draw[-1]) + 1
@@ -125,35 +125,35 @@ class Filler:
             done += 1
             progress(done, total)
 
-        filled = _Pass(self, piece, free, self._sampler.after(piece[:begin]), uniforms, drew).run()
+        filled = _Pass(self, piece, free, self._sampler.read(piece[:begin]), uniforms, drew).run()
         for _ in range(sweeps):
-            heard, carry = 0, None
+            frames_read, carry = 0, None
             shift = int(uniforms.take(1)[0] * STRETCH)  # so that no frame is always at an edge
             for start in range(begin - shift, end, STRETCH):
                 stretch = np.zeros_like(free)
                 stretch[max(begin, start) : start + STRETCH] = True
                 (drawn,) = np.nonzero((free & stretch).any(1))
                 if len(drawn):
-                    carry = self._sampler.after(filled.frames[heard : drawn[0]], carry)
-                    heard = int(drawn[0])
-                    again = _Pass(self, filled.frames, free & stretch, carry, uniforms, drew)
-                    filled = replace(filled, frames=again.run(retain=True).frames)
+                    carry = self._sampler.read(filled.frames[frames_read : drawn[0]], carry)
+                    frames_read = int(drawn[0])
+                    redrawn = _Pass(self, filled.frames, free & stretch, carry, uniforms, drew)
+                    filled = replace(filled, frames=redrawn.run(retain=True).frames)
         marks = self._sampler.marks
         if marks is None:
             return filled
-        before = marks.after(self._sampler.start, filled.frames[:0])
-        played = np.concatenate([filled.frames, known], axis=1)
-        return replace(filled, frames=marks.play(played, before, uniforms.apart())[0])
+        before = marks.read(self._sampler.start, filled.frames[:0])
+        with_marks = np.concatenate([filled.frames, given_marks], axis=1)
+        return replace(filled, frames=marks.draw_marks(with_marks, before, uniforms.apart())[0])
 
     def _check_memory(self, frames: int) -> None:
         size = self.output.frame_size
-        drawn = frames * -(-size // 8)  # in bits
-        each = self.particles.size + drawn + BYTES * self.candidates * size
-        if self.number * each > available_memory() // 2:
-            most = available_memory() // 2 // each
+        path_bytes = frames * -(-size // 8)  # in bits
+        needed = self.particles.size + path_bytes + BYTES_PER_NUMBER * self.candidates * size
+        if self.number * needed > available_memory() // 2:
+            limit = available_memory() // 2 // needed
             raise UsageError(
                 f"{self.number:,} particles of {frames:,} frames do not fit in memory: use at "
-                f"most {most:,}, or fill a shorter part"
+                f"most {limit:,}, or fill a shorter part"
             )
 
     def _free_numbers(self, piece: NDArray[np.uint8], free: NDArray[np.bool_]) -> NDArray[np.bool_]:
@@ -195,16 +195,16 @@ class _Pass:
         `log_given` is then meaningless, because the rest is not scored once one particle is left.
         """
         weights = np.zeros(self._number)  # logarithms
-        effective, log_given, fitting = list[float](), 0.0, 1.0
-        kept = retain  # whether the first is still the retained one
+        effective, log_given, paths = list[float](), 0.0, 1.0
+        first_retained = retain  # whether the first is still the retained one
         for t in range(self._begin, len(self._piece)):
             frames, weights = self._advance(t, weights, retain=retain)
-            shares, number, evidence = self._shares(weights, t)
+            shares, number, evidence = self._normalise(weights, t)
             ancestors = np.arange(len(weights))
             if t < self._end:
                 effective.append(number)
                 if number < self._number / 2:
-                    ancestors = self._resampled(shares, self._number, retain=retain)
+                    ancestors = self._resample(shares, self._number, retain=retain)
                     log_given += evidence
                     weights = np.zeros(self._number)
                 self._history.append((ancestors, np.packbits(frames[ancestors], axis=1)))
@@ -214,36 +214,36 @@ class _Pass:
                 break
             else:  # nothing more is drawn: equal paths have one future
                 if t == self._end:
-                    weights = self._merged(weights)
-                ancestors = np.flatnonzero(weights >= weights.max() - NEGLIGIBLE)
-                kept &= bool(ancestors[0] == 0)
+                    weights = self._merge(weights)
+                ancestors = np.flatnonzero(weights >= weights.max() - NEGLIGIBLE_NATS)
+                first_retained &= bool(ancestors[0] == 0)
                 weights = weights[ancestors]
-                if t == self._end + AHEAD and len(weights) > SURVIVORS:
-                    shares, number, evidence = self._shares(weights, t)
-                    survivors = self._resampled(shares, SURVIVORS, retain=kept)
+                if t == self._end + FRAMES_AHEAD and len(weights) > SURVIVORS:
+                    shares, number, evidence = self._normalise(weights, t)
+                    survivors = self._resample(shares, SURVIVORS, retain=first_retained)
                     survivors, copies = np.unique(survivors, return_counts=True)
                     ancestors, weights = ancestors[survivors], np.log(copies)
                     log_given += evidence
-                    fitting = number / self._shares(weights, t)[1]
+                    paths = number / self._normalise(weights, t)[1]
                     self._number = SURVIVORS
                 self._history.append((ancestors, np.empty((0, 0), np.uint8)))
             self._last = frames[ancestors]
             self._particles.keep(ancestors, self._last)
-        shares, number, evidence = self._shares(weights, len(self._piece) - 1)
-        piece = self._traced(self._one_of(shares))
-        return Filled(piece, np.array(effective), fitting * number, log_given + evidence)
+        shares, number, evidence = self._normalise(weights, len(self._piece) - 1)
+        piece = self._trace(self._draw_one(shares))
+        return Filled(piece, np.array(effective), paths * number, log_given + evidence)
 
-    def _shares(
+    def _normalise(
         self, weights: NDArray[np.float64], t: int
     ) -> tuple[NDArray[np.float64], float, float]:
         """See `share`; the mean is over all particles, including merged and given up ones."""
-        made = run(SHARE, N=len(weights), number=self._number, weights=weights)
-        number, evidence = made["facts"].tolist()
-        if evidence == NEVER:
+        arrays = run(SHARE, N=len(weights), number=self._number, weights=weights)
+        number, evidence = arrays["facts"].tolist()
+        if evidence == LOG_ZERO:
             raise SeqmodelError(f"what is given is impossible from frame {t} on")
-        return made["shares"], number, evidence
+        return arrays["shares"], number, evidence
 
-    def _merged(self, weights: NDArray[np.float64]) -> NDArray[np.float64]:
+    def _merge(self, weights: NDArray[np.float64]) -> NDArray[np.float64]:
         """The weights, with those of equal paths summed in one of them and -inf in the others."""
         k, paths = np.arange(len(weights)), []
         for ancestors, packed in reversed(self._history):
@@ -279,16 +279,16 @@ class _Pass:
             chosen[0] = 0
         return drawn[np.arange(N), chosen], weights
 
-    def _resampled(self, shares: NDArray[np.float64], N: int, *, retain: bool) -> NDArray[np.int64]:
+    def _resample(self, shares: NDArray[np.float64], N: int, *, retain: bool) -> NDArray[np.int64]:
         """Ancestors (N,) by systematic resampling; with `retain` multinomial, keeping the first."""
         if not retain:
             return resampled(shares, self._uniforms.take(1), N)
         return np.append(0, resampled(shares, self._uniforms.take(N - 1), N - 1))
 
-    def _one_of(self, shares: NDArray[np.float64]) -> int:
+    def _draw_one(self, shares: NDArray[np.float64]) -> int:
         return int(resampled(shares, self._uniforms.take(1), 1)[0])
 
-    def _traced(self, k: int) -> NDArray[np.uint8]:
+    def _trace(self, k: int) -> NDArray[np.uint8]:
         """The piece of particle k."""
         frames = self._piece.copy()
         for t in range(self._begin + len(self._history) - 1, self._begin - 1, -1):
@@ -302,8 +302,8 @@ class _Pass:
 # ---- computations on particles, for `seqmodel sample` and pages
 
 
-NEVER = -math.inf
-SMALL = -700.0
+LOG_ZERO = -math.inf
+MIN_EXPONENT = -700.0
 """An argument for which exp is negligible."""
 WEIGH = Signature(
     "weigh",
@@ -340,19 +340,19 @@ def kernel_of(signature: Signature) -> Kernel:
 
 def run(signature: Signature, **fields: int | NDArray[Any]) -> dict[str, NDArray[Any]]:
     """Run one of these over all items; missing arrays are created, and returned by name."""
-    given = dict[str, Field](dict.fromkeys((a.name for a in signature.arrays), NEW))
+    arguments = dict[str, Field](dict.fromkeys((a.name for a in signature.arrays), NEW))
     for name, field in fields.items():
-        given[name] = field if isinstance(field, int) else torch.from_numpy(field)
-    made = threads.run(kernel_of(signature), 1, given)
-    return {name: tensor.numpy() for name, tensor in made.items()}
+        arguments[name] = field if isinstance(field, int) else torch.from_numpy(field)
+    outputs = threads.run(kernel_of(signature), 1, arguments)
+    return {name: tensor.numpy() for name, tensor in outputs.items()}
 
 
 def resampled(
     shares: NDArray[np.float64], at: NDArray[np.float64], count: int
 ) -> NDArray[np.int64]:
     """The ancestors (count,) of `resample`."""
-    made = run(RESAMPLE, N=len(shares), count=count, A=len(at), shares=shares, at=at)
-    return made["ancestors"]
+    outputs = run(RESAMPLE, N=len(shares), count=count, A=len(at), shares=shares, at=at)
+    return outputs["ancestors"]
 
 
 def weigh(
@@ -361,7 +361,7 @@ def weigh(
 ) -> None:  # fmt: skip
     """Choose one of each particle's candidates by the likelihood of what is given, and gain it."""
     for k in range(first, last):
-        best = NEVER
+        best = LOG_ZERO
         for m in range(M):
             place = (k * M + m) * F
             gains[k * M + m] = log_given(
@@ -371,9 +371,9 @@ def weigh(
         total = 0.0
         for m in range(M):
             gain = gains[k * M + m] - best
-            total += exp(gain) if gain > SMALL else 0.0
+            total += exp(gain) if gain > MIN_EXPONENT else 0.0
             gains[k * M + m] = total
-        weights[k] += best + log(total / M) if total > 0.0 else NEVER
+        weights[k] += best + log(total / M) if total > 0.0 else LOG_ZERO
         if ends:
             end = logits[k * M * (F + 1) + F]
             weights[k] -= softplus(-end if over else end)
@@ -390,19 +390,19 @@ def log_given(frame: Any, logits: Any, x: Any, free: Any, before: Any, F: Any, D
     for j in range(F):
         if not free[j]:
             if frame[j] != x[j]:
-                nats = -NEVER
+                nats = -LOG_ZERO
             # The strike of a note that does not sound, or did not before, is determined by that.
             if j < D or (frame[j - D] and before[j - D]):
                 z = -logits[j] if x[j] else logits[j]
                 nats += max(z, 0.0)
                 size = max(z, -z)
-                product *= 1.0 + exp(-size) if size < -SMALL else 1.0
+                product *= 1.0 + exp(-size) if size < -MIN_EXPONENT else 1.0
     return -nats - log(product)
 
 
 def softplus(z: Any) -> Any:
     """log(1 + exp(z))."""
-    return max(z, 0.0) + log(1.0 + (exp(-max(z, -z)) if max(z, -z) < -SMALL else 0.0))
+    return max(z, 0.0) + log(1.0 + (exp(-max(z, -z)) if max(z, -z) < -MIN_EXPONENT else 0.0))
 
 
 def share(weights: Any, shares: Any, facts: Any, N: Any, number: Any) -> None:
@@ -410,20 +410,20 @@ def share(weights: Any, shares: Any, facts: Any, N: Any, number: Any) -> None:
 
     The mean is over the initial `number` of particles.
     """
-    best = NEVER
+    best = LOG_ZERO
     for k in range(N):
         best = max(best, weights[k])
     total = 0.0
     for k in range(N):
         less = weights[k] - best
-        shares[k] = exp(less) if less > SMALL else 0.0
+        shares[k] = exp(less) if less > MIN_EXPONENT else 0.0
         total += shares[k]
     squares = 0.0
     for k in range(N):
         shares[k] /= total
         squares += shares[k] * shares[k]
     facts[0] = 1.0 / squares
-    facts[1] = best + log(total / number) if total > 0.0 else NEVER
+    facts[1] = best + log(total / number) if total > 0.0 else LOG_ZERO
 
 
 def resample(shares: Any, at: Any, ancestors: Any, N: Any, count: Any, A: Any) -> None:

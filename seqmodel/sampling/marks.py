@@ -11,7 +11,7 @@ from seqmodel.kernels.uniforms import Uniforms
 from seqmodel.media.marks import MARKS
 from seqmodel.model.marks import TO_DRAW, UNKNOWN
 from seqmodel.model.sequence import Carry, SequenceModel
-from seqmodel.sampling.compiled import Drawing
+from seqmodel.sampling.compiled import Stream
 
 
 class MarksDraw:
@@ -28,23 +28,23 @@ class MarksDraw:
         self._model, self._marks, self._temperature = model, model.marks, temperature
         self._outputs = model.marks.outputs()
         self._notes = model.output.frame_size // 2
-        self._played = {
+        self._number_of_level = {
             name: np.append(0, np.rint(mark.levels.means)).astype(np.uint8)
             for name, mark in self._outputs.items()
         }
 
-    def after(self, carry: Carry, prime: NDArray[np.uint8]) -> Carry:
+    def read(self, carry: Carry, prime: NDArray[np.uint8]) -> Carry:
         """The carry after a primer (P, F + M), from the one after its frames alone."""
         memory = self._marks.start(carry.past.numbers, 1)
         return carry._replace(levels=self._marks.remember(self._levels(prime), memory))
 
-    def follow(self, chunks: Drawing, carry: Carry, uniforms: Uniforms) -> Drawing:
+    def add_marks(self, chunks: Stream, carry: Carry, uniforms: Uniforms) -> Stream:
         """The frames (n, F) with their marks, (n, F + M)."""
         for frames, ended in chunks:
-            played, carry = self.play(frames, carry, uniforms)
-            yield played, ended
+            marked, carry = self.draw_marks(frames, carry, uniforms)
+            yield marked, ended
 
-    def play(
+    def draw_marks(
         self, frames: NDArray[np.uint8], carry: Carry, uniforms: Uniforms
     ) -> tuple[NDArray[np.uint8], Carry]:
         """Frames (T, F) as (T, F + M), with marks where a note begins, and the carry after.
@@ -54,9 +54,9 @@ class MarksDraw:
         F, levels = self._model.output.frame_size, self._levels(frames)
         for level in levels.values():
             level[level == UNKNOWN] = TO_DRAW
-        waiting = torch.stack([*levels.values()], -1).eq(TO_DRAW).any(-1)
-        numbers = np.zeros((*waiting.shape, len(levels)))
-        numbers[waiting] = uniforms.take(int(waiting.sum()), len(levels))
+        to_draw = torch.stack([*levels.values()], -1).eq(TO_DRAW).any(-1)
+        numbers = np.zeros((*to_draw.shape, len(levels)))
+        numbers[to_draw] = uniforms.take(int(to_draw.sum()), len(levels))
         assert carry.levels is not None
         after, window = self._marks.split(carry.levels), self._model.window(1)
         for begin in range(0, len(frames), window):
@@ -64,11 +64,11 @@ class MarksDraw:
             line = torch.from_numpy(frames[stretch, :F].astype(np.float64))
             with torch.inference_mode():
                 h, _, _, carry = self._model.read(line.unsqueeze(1), carry)
-            here = {name: level[stretch] for name, level in levels.items()}
+            window_levels = {name: level[stretch] for name, level in levels.items()}
             for k, (name, mark) in enumerate(self._outputs.items()):
-                given = numbers[stretch, ..., k][here[name] == TO_DRAW]
-                here[name][:], after[name] = mark.draw(
-                    h, here[name], here, after[name], given, self._temperature
+                uniform = numbers[stretch, ..., k][window_levels[name] == TO_DRAW]
+                window_levels[name][:], after[name] = mark.draw(
+                    h, window_levels[name], window_levels, after[name], uniform, self._temperature
                 )
         return self._with_marks(frames, levels), carry._replace(levels=self._marks.joined(after))
 
@@ -77,21 +77,21 @@ class MarksDraw:
     ) -> NDArray[np.uint8]:
         """Frames with the numbers that `levels` stand for, except where they have their own."""
         F, D = self._model.output.frame_size, self._notes
-        played = np.zeros((len(frames), F + D * len(MARKS)), np.uint8)
-        played[:, : frames.shape[1]] = frames
+        marked = np.zeros((len(frames), F + D * len(MARKS)), np.uint8)
+        marked[:, : frames.shape[1]] = frames
         for name, level in levels.items():
             place = F + D * MARKS.index(name)
-            known = played[:, place : place + D]
-            drawn = self._played[name][level[:, 0].clamp(min=0).numpy()]
-            known[:] = np.where(drawn > 0, np.where(known > 0, known, drawn), 0)
-        return played
+            numbers = marked[:, place : place + D]
+            drawn = self._number_of_level[name][level[:, 0].clamp(min=0).numpy()]
+            numbers[:] = np.where(drawn > 0, np.where(numbers > 0, numbers, drawn), 0)
+        return marked
 
     def _levels(self, frames: NDArray[np.uint8]) -> dict[str, Tensor]:
         """`Marks.levels_of` for a piece (T, F), or (T, F + M) with marks."""
         F, D = self._model.output.frame_size, self._notes
         marks = np.zeros((len(frames), D * len(MARKS)), np.uint8)
         marks[:, : frames.shape[1] - F] = frames[:, F:]
-        of_marks = zip(MARKS, np.split(marks, len(MARKS), 1), strict=True)
-        numbers = {name: torch.from_numpy(each).unsqueeze(1) for name, each in of_marks}
+        by_mark = zip(MARKS, np.split(marks, len(MARKS), 1), strict=True)
+        numbers = {name: torch.from_numpy(each).unsqueeze(1) for name, each in by_mark}
         line = torch.from_numpy(np.ascontiguousarray(frames[:, :F])).unsqueeze(1)
         return self._marks.levels_of(line, numbers)

@@ -29,15 +29,15 @@ from seqmodel.media.sound import FULL_SCALE
 from seqmodel.model.notes import NoteEncoder
 from seqmodel.model.sequence import Carry, SequenceModel
 from seqmodel.runs.folder import Run
-from seqmodel.sampling.compiled import Drawing, Draws, compiled_sampler
+from seqmodel.sampling.compiled import DrawStream, Stream, compiled_sampler
 from seqmodel.sampling.marks import MarksDraw
 from seqmodel.units.own_module import ModuleUnit
 
 CHUNK = 256
 """Steps drawn at a time, which takes a few milliseconds."""
-AHEAD = 1 << 26
+MAX_NUMBERS_AHEAD = 1 << 26
 """The most numbers of pieces that are drawn ahead: they have to fit in memory."""
-ALWAYS_ALLOWED = 0.5
+ALLOWED_PAUSE_SECONDS = 0.5
 """A pause of so many seconds is not too long, whatever train is like."""
 
 
@@ -47,7 +47,7 @@ class PieceSampler(ABC):
     @abstractmethod
     def draw(
         self, uniforms: Uniforms, *, prime: NDArray[Any] | None = None, shortest: float = 0
-    ) -> Drawing:
+    ) -> Stream:
         """Draw endless frames.
 
         Frames of music are zeros and ones; those of audio are raw samples, multiples of 1/32768.
@@ -77,7 +77,7 @@ class PieceSampler(ABC):
         frames = self.draw(uniforms, prime=prime, shortest=shortest)
         if isinstance(freeze, Pause):
             piece = DrawnPiece(frames, length)
-            piece.leave_pauses(freeze, self.draw, later)
+            piece.cut_pauses(freeze, self.draw, later)
             return piece
         if freeze is not None:
             freeze = freeze._replace(piece=max(freeze.piece, shortest))
@@ -122,25 +122,25 @@ class Sampler(PieceSampler):
 
     def draw(
         self, uniforms: Uniforms, *, prime: NDArray[Any] | None = None, shortest: float = 0
-    ) -> Drawing:
+    ) -> Stream:
         """See `PieceSampler.draw`.
 
         Before frame `shortest` each is drawn from its distribution given the past and that the
         piece continues. That is simply the frame's distribution, because given the past, an end
         does not depend on the frame before it.
         """
-        carry = self.start if prime is None else self.after(prime)
-        return self.played(self.go_on(carry, uniforms, shortest), carry, prime, uniforms)
+        carry = self.start if prime is None else self.read(prime)
+        return self.with_marks(self.draw_from(carry, uniforms, shortest), carry, prime, uniforms)
 
-    def played(
-        self, frames: Drawing, carry: Carry, prime: NDArray[Any] | None, uniforms: Uniforms
-    ) -> Drawing:
+    def with_marks(
+        self, frames: Stream, carry: Carry, prime: NDArray[Any] | None, uniforms: Uniforms
+    ) -> Stream:
         """Frames that follow a primer, with their marks if any; the carry is that after it."""
         if self.marks is None:
             return frames
         prime = np.zeros((0, self.model.output.frame_size)) if prime is None else prime
-        carry = self.marks.after(carry, np.asarray(prime, np.uint8))
-        return self.marks.follow(frames, carry, uniforms.apart())
+        carry = self.marks.read(carry, np.asarray(prime, np.uint8))
+        return self.marks.add_marks(frames, carry, uniforms.apart())
 
     @cached_property
     def marks(self) -> MarksDraw | None:
@@ -149,17 +149,17 @@ class Sampler(PieceSampler):
             return None
         return MarksDraw(self.double, self._mark_temperature)
 
-    def go_on(self, carry: Carry, uniforms: Uniforms, shortest: float = 0) -> Drawing:
-        """Like `draw`, from a carry of `after`."""
+    def draw_from(self, carry: Carry, uniforms: Uniforms, shortest: float = 0) -> Stream:
+        """Like `draw`, from a carry of `read`."""
         draws = self._compiled or plain_sampler(self.double, self._chunk, self._temperature)
         return draws(carry, uniforms, shortest * self._steps)
 
     def threads(self, number: int, length: int) -> int:
         """See `PieceSampler`: several only if all is compiled, because torch's threads clash."""
         python = any(isinstance(layer, ModuleUnit) for layer in self.model.layers())
-        alone = self.is_compiled and self.model.marks is None and not python
-        fits = AHEAD // (length * self.model.output.frame_size)
-        return max(1, min(thread_count(number), fits)) if alone else 1
+        parallel = self.is_compiled and self.model.marks is None and not python
+        fits = MAX_NUMBERS_AHEAD // (length * self.model.output.frame_size)
+        return max(1, min(thread_count(number), fits)) if parallel else 1
 
     @property
     def is_compiled(self) -> bool:
@@ -167,7 +167,7 @@ class Sampler(PieceSampler):
         return self._compiled is not None
 
     @cached_property
-    def _compiled(self) -> Draws | None:
+    def _compiled(self) -> DrawStream | None:
         return compiled_sampler(self.model, self._chunk, self._temperature)
 
     @cached_property
@@ -175,7 +175,7 @@ class Sampler(PieceSampler):
         """The model in float64."""
         return copy.deepcopy(self.model).double().eval()
 
-    def after(self, prime: NDArray[Any], carry: Carry | None = None) -> Carry:
+    def read(self, prime: NDArray[Any], carry: Carry | None = None) -> Carry:
         """The carry, in float64, after frames (P, F or more) from a piece's start or a carry."""
         carry = carry or self.start
         window = self.model.window(1)
@@ -215,30 +215,30 @@ class AverageSampler(PieceSampler):
 
     def draw(
         self, uniforms: Uniforms, *, prime: NDArray[Any] | None = None, shortest: float = 0
-    ) -> Drawing:
+    ) -> Stream:
         """See `PieceSampler.draw`; ends drawn before frame `shortest` are ignored."""
-        carries = [s.start if prime is None else s.after(prime) for s in self._samplers]
+        carries = [s.start if prime is None else s.read(prime) for s in self._samplers]
         frames = self._frames(carries, uniforms, shortest)
-        return self._samplers[0].played(frames, carries[0], prime, uniforms)
+        return self._samplers[0].with_marks(frames, carries[0], prime, uniforms)
 
-    def _frames(self, carries: list[Carry], uniforms: Uniforms, shortest: float) -> Drawing:
+    def _frames(self, carries: list[Carry], uniforms: Uniforms, shortest: float) -> Stream:
         """The frames that follow the models' `carries`, without marks."""
         for frames in count(1):
             k = int(uniforms.take(1)[0] * len(carries))
             endless = 0 if frames >= shortest else math.inf
-            frame, ended = next(self._samplers[k].go_on(carries[k], uniforms, endless))
+            frame, ended = next(self._samplers[k].draw_from(carries[k], uniforms, endless))
             yield frame, ended
-            carries = [s.after(frame, c) for s, c in zip(self._samplers, carries, strict=True)]
+            carries = [s.read(frame, c) for s, c in zip(self._samplers, carries, strict=True)]
 
 
-def plain_sampler(model: SequenceModel, chunk: int, temperature: float) -> Draws:
+def plain_sampler(model: SequenceModel, chunk: int, temperature: float) -> DrawStream:
     """Draws `chunk` steps at a time by PyTorch: the specification of compiled sampling.
 
     It also draws from outputs without a compiled draw. The model is in float64 on the CPU.
     """
     output, steps = model.output, model.encoder.steps
 
-    def draw(carry: Carry, uniforms: Uniforms, shortest: float) -> Drawing:
+    def draw(carry: Carry, uniforms: Uniforms, shortest: float) -> Stream:
         count = 0
         while True:
             frames, ended = [], False
@@ -280,8 +280,8 @@ class Freeze(NamedTuple):
         if isinstance(frame, AudioFrames):
             if run.config.end or not frame.longest_pause:
                 return None
-            samples = max(frame.longest_pause, round(ALWAYS_ALLOWED * frame.rate))
-            return Pause(frame.quiet / FULL_SCALE, -(-samples // frame.frame_size))
+            samples = max(frame.longest_pause, round(ALLOWED_PAUSE_SECONDS * frame.rate))
+            return Pause(frame.pause_level / FULL_SCALE, -(-samples // frame.frame_size))
         chord = frame.longest_chord
         clock = encoder.clock if isinstance(encoder, NoteEncoder) else None
         piece = None if clock is None else clock.shortest
@@ -345,29 +345,27 @@ class DrawnPiece:
             self.frames = end
             yield chunk
 
-    def leave_pauses(
-        self, pause: Pause, draw: Callable[[Uniforms], Drawing], later: Uniforms
-    ) -> None:
+    def cut_pauses(self, pause: Pause, draw: Callable[[Uniforms], Stream], later: Uniforms) -> None:
         """Let another piece of `draw` begin after each that is too long, from its own stream."""
-        self._chunks = self._left(self._chunks, pause, draw, later)
+        self._chunks = self._without_pauses(self._chunks, pause, draw, later)
 
-    def _left(
-        self, frames: Drawing, pause: Pause, draw: Callable[[Uniforms], Drawing], later: Uniforms
-    ) -> Drawing:
+    def _without_pauses(
+        self, frames: Stream, pause: Pause, draw: Callable[[Uniforms], Stream], later: Uniforms
+    ) -> Stream:
         quiet = 0
         while True:
             chunk, ended = next(frames)
             sounds = np.flatnonzero((np.abs(chunk) > pause.level).any(1))
-            begun, over = np.append(-1 - quiet, sounds), np.append(sounds, len(chunk))
-            (long,) = np.nonzero(over - begun > pause.frames + 1)
+            starts, ends = np.append(-1 - quiet, sounds), np.append(sounds, len(chunk))
+            (long,) = np.nonzero(ends - starts > pause.frames + 1)
             if len(long):
-                yield chunk[: begun[long[0]] + pause.frames + 2], False
-                own, later = later, later.apart()
-                frames, quiet = draw(own), 0
+                yield chunk[: starts[long[0]] + pause.frames + 2], False
+                uniforms, later = later, later.apart()
+                frames, quiet = draw(uniforms), 0
                 self.pauses_cut += 1
             else:
                 yield chunk, ended
-                quiet = over[-1] - begun[-1] - 1
+                quiet = ends[-1] - starts[-1] - 1
 
 
 def side_by_side(
@@ -377,19 +375,19 @@ def side_by_side(
     if threads == 1:
         yield from ((piece, piece) for piece in pieces)
         return
-    over, ahead = Event(), deque[Future[tuple[DrawnPiece, list[NDArray[Any]]]]]()
+    stopped, pending = Event(), deque[Future[tuple[DrawnPiece, list[NDArray[Any]]]]]()
 
     def drawn(piece: DrawnPiece) -> tuple[DrawnPiece, list[NDArray[Any]]]:
-        return piece, [*takewhile(lambda _: not over.is_set(), piece)]
+        return piece, [*takewhile(lambda _: not stopped.is_set(), piece)]
 
     with ThreadPoolExecutor(threads) as pool:
         try:
             for piece in pieces:
-                ahead.append(pool.submit(drawn, piece))
-                if len(ahead) > threads:
-                    yield ahead.popleft().result()
-            while ahead:
-                yield ahead.popleft().result()
+                pending.append(pool.submit(drawn, piece))
+                if len(pending) > threads:
+                    yield pending.popleft().result()
+            while pending:
+                yield pending.popleft().result()
         finally:  # also if the caller stops early
-            over.set()
+            stopped.set()
             pool.shutdown(cancel_futures=True)

@@ -327,7 +327,7 @@ class Trainer:
         window_most = window_of(config, self.state.model.encoder.steps)
         plan = batches.shuffled(self.train.lengths, config.batch_size, config.seed, progress.epoch)
         if not self._is_warm and progress.batch < len(plan):
-            some = batches.parted(self.train.lengths[plan[progress.batch]], config.parts)[0]
+            some = batches.split_batch(self.train.lengths[plan[progress.batch]], config.parts)[0]
             self._warm_up(plan[progress.batch][some])
         while progress.batch < len(plan):
             indices = plan[progress.batch]
@@ -335,7 +335,7 @@ class Trainer:
             if config.augment_keys:
                 variants = batches.random_variants(self.train.frame, len(indices), *place)
             lengths = self.train.lengths[indices]
-            longest, parts = int(lengths.max()), batches.parted(lengths, config.parts)
+            longest, parts = int(lengths.max()), batches.split_batch(lengths, config.parts)
             window = window_most or longest
             for begin in range(progress.window * window, longest, window):
                 started, share = time.monotonic(), self._share()
@@ -360,7 +360,7 @@ class Trainer:
                 else:
                     progress.batch, progress.window = progress.batch + 1, 0
                     place = config.seed, progress.epoch, progress.batch
-                    goes_on = batches.goes_on(plan, config.carry_over, *place)
+                    goes_on = batches.continues(plan, config.carry_over, *place)
                     carries, joined = self.state.carries, self.state.model.joined
                     self.state.carries = {k: joined(c) for k, c in carries.items() if goes_on}
                 seconds = self._agreed(time.monotonic() - started)
@@ -432,7 +432,7 @@ class Trainer:
         if progress.batch == self._batches:
             epochs = progress.epoch + 1
         if len(self._scored) != pieces:
-            self._scored = self.valid.some(pieces)
+            self._scored = self.valid.evenly_spaced(pieces)
 
         def scored(done: int, total: int) -> None:
             listener.tick(Tick(progress.epoch + 1, done, total, None))

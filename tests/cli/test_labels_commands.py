@@ -152,7 +152,7 @@ def test_labels_that_cannot_be_had_are_refused_in_a_line(call, told, how, words)
 
 def test_a_label_of_too_many_values_is_refused(call, monkeypatch):
     """With what it would cost: an index of files makes a label of each."""
-    monkeypatch.setattr("seqmodel.data.sources.MOST_VALUES", 3)
+    monkeypatch.setattr("seqmodel.data.sources.MAX_VALUES", 3)
     for k in range(4):
         Path(f"{k}.mid").touch()
     said = call("prepare", ".", "--labels", "{index}", "-o", "d").err
@@ -273,4 +273,4 @@ def test_noise_silence_and_clips_of_a_sample_have_some_value(whistles):
     assert set(values) == {0, 1, 2}
     noise = np.random.default_rng(1).standard_normal((400, 10)).astype(np.float32).clip(-1, 0.9)
     odd = [noise, np.zeros((900, 10), np.float32), np.zeros((1, 1), np.float32)]
-    assert {*AudioComparison().recogniser(train, values)(odd)} <= {1, 2}
+    assert {*AudioComparison().classifier(train, values)(odd)} <= {1, 2}

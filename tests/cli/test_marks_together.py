@@ -69,7 +69,7 @@ def test_all_commands_know_all_marks(call, band, train, make_config):
         assert name in values["samples"]["drawn"]["distances"]
         assert 0 < cost < 5
     valid = dataset["valid"]
-    parts = [valid.frame.marks_of(valid.stored(k))["part"] for k in range(len(valid))]
+    parts = [valid.frame.marks_of(valid.read_rows(k))["part"] for k in range(len(valid))]
     struck = [part[frames[:, 88:] > 0] for part, frames in zip(parts, valid, strict=True)]
     of_parts = [values[f"part_nats_per_note_{name}"] for name in ("high", "low")]
     mean = np.average(of_parts, weights=np.bincount(np.concatenate(struck))[1:])
@@ -90,7 +90,7 @@ def test_all_commands_know_all_marks(call, band, train, make_config):
     shutil.copy("s.mid", "again/train")
     call_ok("prepare", "again", *PREPARED, "-o", "prepared")
     frame = load_run("r").frame
-    again = marks_in(frame.played(open_dataset("prepared")["train"].stored(0)))
+    again = marks_in(frame.decode_marked(open_dataset("prepared")["train"].read_rows(0)))
     for name in MARKS:
         found = set(np.unique(again[name]).tolist()) - {0}
         slack = 1 if name == "timing" else 0  # in whole ticks, and not before the piece

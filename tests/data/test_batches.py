@@ -15,7 +15,7 @@ def plan(seed=1, epoch=0, size=8):
 @pytest.mark.parametrize("size", [1, 8, 203, 1000])
 def test_every_piece_comes_once_an_epoch(size):
     """A dropped last batch would leave pieces unseen; a duplicate would count twice."""
-    for some in (plan(size=size), batches.in_order(LENGTHS, size)):
+    for some in (plan(size=size), batches.by_length(LENGTHS, size)):
         assert sorted(np.concatenate(some)) == list(range(203))
         assert [len(batch) for batch in some].count(size) >= 203 // size
         assert all(0 < len(batch) <= size for batch in some)
@@ -34,7 +34,7 @@ def test_similar_lengths_share_a_batch_and_long_pieces_are_not_last():
     longest = [LENGTHS[batch].max() for batch in plan()]
     assert np.dot(longest, [len(batch) for batch in plan()]) < 1.15 * LENGTHS.sum()
     assert abs(np.corrcoef(longest, np.arange(len(longest)))[0, 1]) < 0.5
-    ordered = [LENGTHS[batch].max() for batch in batches.in_order(LENGTHS, 8)]
+    ordered = [LENGTHS[batch].max() for batch in batches.by_length(LENGTHS, 8)]
     assert ordered == sorted(ordered)
 
 
@@ -81,7 +81,7 @@ def test_a_share_of_equally_large_batches_goes_on():
 
     def joined(share=0.75, epoch=0):
         batch_numbers = range(1, len(pieces) + 1)
-        return [batches.goes_on(pieces, share, 1, epoch, batch) for batch in batch_numbers]
+        return [batches.continues(pieces, share, 1, epoch, batch) for batch in batch_numbers]
 
     assert joined()[1:3] == [False, False]
     assert not joined()[-1]  # there is no such batch

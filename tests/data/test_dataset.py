@@ -71,18 +71,18 @@ def test_slices_are_those_of_a_list(dataset, rolls):
         assert some.frames == sum(map(len, rolls[name][part]))
     split, roll = dataset["train"], np.packbits(rolls["train"][2], axis=1)
     for begin, end in ((0, None), (0, 3), (5, 9), (20, 99), (24, None), (30, 40)):
-        np.testing.assert_array_equal(split.stored(2, begin, end), roll[begin:end])
-    assert split.rows(2) == len(roll)
+        np.testing.assert_array_equal(split.read_rows(2, begin, end), roll[begin:end])
+    assert split.row_count(2) == len(roll)
 
 
 def test_a_shard_is_read_piece_by_piece(tmp_path, write_dataset):
     """Loading a shard whole would make training's memory grow with the corpus."""
     pieces = [np.eye(5000, 88, dtype=np.uint8)] * 40
     split = write_dataset(tmp_path, {"train": pieces})["train"]
-    split.stored(0)
+    split.read_rows(0)
     tracemalloc.start()
     for k in range(len(split)):
-        assert len(split.stored(k, 4000)) == 1000
+        assert len(split.read_rows(k, 4000)) == 1000
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 5 * pieces[0].nbytes / 8  # of 40
@@ -106,10 +106,10 @@ def test_enough_is_all_of_a_small_split_and_never_a_few_short_pieces(tmp_path, w
     """Guards statistics of little data, and of long pieces among which the first is short."""
     pieces = [np.eye(n, 88, dtype=np.uint8) for n in (1, 80, 80, 80, 2, 2, 2, 2)]
     train = write_dataset(tmp_path, {"train": pieces})["train"]
-    assert train.enough(train.frames).sources == train.enough().sources == train.sources
+    assert train.subsample(train.frames).sources == train.subsample().sources == train.sources
     for frames in range(1, train.frames):
-        assert train.enough(frames).frames >= frames
-    assert len(train.enough(80)) < len(train)
+        assert train.subsample(frames).frames >= frames
+    assert len(train.subsample(80)) < len(train)
 
 
 @pytest.mark.parametrize(
@@ -137,7 +137,7 @@ def test_a_changed_byte_is_found_when_its_piece_is_read(
 ):
     """Guards training and evaluation, also of later epochs and past a piece's first block: sizes
     and shapes alone would not show it. The file is changed after it was read, then restored."""
-    monkeypatch.setattr("seqmodel.data.dataset.FRAMES_HASHED_AT_ONCE", 7)
+    monkeypatch.setattr("seqmodel.data.dataset.HASH_FRAMES", 7)
     original = {"music": dataset, "audio": audio_dataset}[media]
     folder = Path(shutil.copytree(original.folder, tmp_path / "copy"))
     split, ends = open_dataset(folder)["valid"], np.cumsum(original["valid"].lengths)
@@ -149,7 +149,7 @@ def test_a_changed_byte_is_found_when_its_piece_is_read(
         os.utime(shard, ns=(1, (turn + 1) * 10**9))  # however coarse the file system's clock
         piece = int(np.searchsorted(ends, (place - 128) // frame_bytes, side="right"))
         damaged = f"{folder} is damaged: {split.sources[piece]} in valid no longer matches its hash"
-        refused(lambda piece=piece: split.stored(piece, 0, 1), damaged)
+        refused(lambda piece=piece: split.read_rows(piece, 0, 1), damaged)
         refused(open_dataset(folder).check_content, damaged)
         np.testing.assert_array_equal(split[piece - 1], expected[piece - 1])
     shard.write_bytes(good)

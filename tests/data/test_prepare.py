@@ -202,8 +202,8 @@ SAMPLES = Path(__file__).parents[2] / "sample_data"
 @pytest.fixture
 def at_once(monkeypatch):
     """Other processes help from the second file on."""
-    monkeypatch.setattr(reading, "ALONE", 0.0)
-    monkeypatch.setattr(reading, "FEW", 0)
+    monkeypatch.setattr(reading, "SECONDS_ALONE", 0.0)
+    monkeypatch.setattr(reading, "MIN_FILES", 0)
 
 
 @pytest.mark.parametrize(("medium", "room"), [("music", "music"), ("audio", "speech")])

@@ -183,7 +183,7 @@ def test_the_longest_pause_is_one_of_train_before_a_sound(tmp_path):
     stated = prepared(tmp_path, tmp_path / "out", AudioSettings(frame_size=1))["frame"]
     frame = open_dataset(tmp_path / "out").frame
     levels = np.abs(soundfile.read(tmp_path / "train/a.wav", dtype="int16")[0].astype(int))
-    quiet = "".join("01"[int(level <= frame.quiet)] for level in levels)
+    quiet = "".join("01"[int(level <= frame.pause_level)] for level in levels)
     longest = max(map(len, quiet.rstrip("1").split("0")))
     assert stated["longest_pause"] == frame.longest_pause == longest
     assert longest == pytest.approx(0.5 * RATE, abs=100)
@@ -254,7 +254,7 @@ def test_a_full_disk_leaves_nothing(tmp_path, monkeypatch):
     """Nor does it make `prepare` skip the file: the next would not fit either."""
     record(tmp_path / "a.wav", 30_000)
     for kept in (100, 2**22):
-        monkeypatch.setattr(recordings, "KEPT_IN_MEMORY", kept)
+        monkeypatch.setattr(recordings, "MAX_MEMORY_BYTES", kept)
         with full_disk(500), pytest.raises(SeqmodelError, match=f"cannot write {tmp_path / 'out'}"):
             prepared(tmp_path / "a.wav", tmp_path / "out", AudioSettings())
     assert sorted(p.name for p in tmp_path.iterdir()) == ["a.wav"]

@@ -13,12 +13,12 @@ from midi_tracks import midi, note, tempo
 from noise import RATE, make_corpus, places, prepared, record
 
 from seqmodel.data.dataset import open_dataset
-from seqmodel.data.prepare import Tally, hash_split
+from seqmodel.data.prepare import Placer, hash_split
 from seqmodel.media.audio import corpus as recordings
 from seqmodel.media.audio.frames import AudioSettings
 from seqmodel.media.definitions import Work
 from seqmodel.media.music.corpus import content_of
-from seqmodel.media.music.frames import PianoRollFrames, possible, states
+from seqmodel.media.music.frames import PianoRollFrames, is_valid, states
 from seqmodel.media.music.grid import Grid
 from seqmodel.media.music.midi import read_score
 
@@ -128,12 +128,12 @@ def test_a_changed_note_changes_the_content(notes, which, place):
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9), st.sampled_from(["", "test"]))))
 def test_equal_works_share_a_split_and_all_others_go_by_their_content(works):
     """Works equal in source or frames follow the first one, unless a folder decides."""
-    tally, split_of = Tally(), {}
+    placer, split_of = Placer(), {}
     for number, frames, folder in works:
         source = f"{number * 429_496_729:08x}"
         keys = ("content", number), ("frames", frames)
         twins = [split_of[key] for key in keys if key in split_of]
-        split = tally.place(Work("a", source, f"{frames}", None, [], list), folder or None)
+        split = placer.place(Work("a", source, f"{frames}", None, [], list), folder or None)
         assert split == (folder or next(iter(twins), hash_split(source)))
         for key in keys:
             split_of.setdefault(key, split)
@@ -172,14 +172,14 @@ def spans(frames, context):
 
 
 def hash_of(split, k):
-    return hashlib.sha256(split.frame.canonical(split.stored(k))).hexdigest()
+    return hashlib.sha256(split.frame.canonical(split.read_rows(k))).hexdigest()
 
 
 @pytest.mark.parametrize("clip", [None, 0.31])
 def test_one_recording_is_cut_by_time(tmp_path, monkeypatch, clip):
     """Guards the place of each sample, also where blocks and clips do not end with parts; no sample
     is in two parts, and mean and deviation are those of train alone."""
-    monkeypatch.setattr(recordings, "COPIED_AT_ONCE", 77)
+    monkeypatch.setattr(recordings, "COPY_SAMPLES", 77)
     levels = np.rint(record(tmp_path / "a.wav", 20_007)[:, 0].astype(float) * 32768)
     settings = AudioSettings(clip_seconds=clip)
     manifest = prepared(tmp_path / "a.wav", tmp_path / "out", settings)
@@ -188,7 +188,7 @@ def test_one_recording_is_cut_by_time(tmp_path, monkeypatch, clip):
     dataset = open_dataset(tmp_path / "out")
     for name, (begin, end) in spans(2000, 2).items():
         split = dataset[name]
-        stored = np.concatenate([split.stored(k) for k in range(len(split))])
+        stored = np.concatenate([split.read_rows(k) for k in range(len(split))])
         np.testing.assert_array_equal(stored, levels[begin * 10 : end * 10])
         lines = (tmp_path / f"out/{name}.jsonl").read_text().splitlines()
         for k, line in enumerate(map(json.loads, lines)):
@@ -220,7 +220,7 @@ def test_a_few_tunes_are_cut_by_time(tmp_path, onsets):
         for frames in dataset[name]:
             np.testing.assert_array_equal(frames[:, 40], 1)
             if onsets:
-                assert possible(frames)
+                assert is_valid(frames)
                 assert states(frames)[:3, 40].tolist() == [1, 2, 2]
     again = prepared(tmp_path / "in", tmp_path / "again", frame)
     assert again == dataset.manifest

@@ -100,8 +100,8 @@ def test_the_same_seed_gives_the_same_samples(chrome, tmp_path, write_page,
 def test_another_piece_begins_where_one_pauses_too_long(chrome, tmp_path, write_page, monkeypatch):
     """As in the command's samples, again and again."""
     run = make_run(tmp_path, unit="tanh", dtype="mu-law")
-    monkeypatch.setattr(sampler, "ALWAYS_ALLOWED", 0)
-    monkeypatch.setattr(AudioFrames, "quiet", 16_384)
+    monkeypatch.setattr(sampler, "ALLOWED_PAUSE_SECONDS", 0)
+    monkeypatch.setattr(AudioFrames, "pause_level", 16_384)
     usual, run = sampled(run, 1), replace(run, frame=replace(run.frame, longest_pause=15))
     chrome.open(write_page(run))
     ours = chrome.run(

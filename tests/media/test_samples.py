@@ -24,7 +24,7 @@ def test_notes_are_boxes_and_restruck_ones_are_separate():
     assert set(picture.boxes) == {Box(0, 59.5, 2, 1), Box(2, 59.5, 3, 1), Box(0, 80.5, 2, 1)}
     assert (picture.width, picture.seconds) == (6, 1.5)
     assert (picture.bottom, picture.top) == (57.5, 83.5)
-    assert [(level.y, level.name) for level in picture.levels] == [(60, "C4"), (72, "C5")]
+    assert [(level.y, level.name) for level in picture.ticks] == [(60, "C4"), (72, "C5")]
     assert picture.summary == "piano-roll: 3 notes from C4 to A5 in 6 frames"
 
 
@@ -38,7 +38,7 @@ def test_silence_has_a_picture_too():
 def shades(samples, rate=8000):
     """The picture of raw samples, and its shades (rows, columns)."""
     picture = AUDIO.picture(samples.astype(np.float32)[:, None], AudioFrames(rate, 1, 20))
-    grid = picture.shades
+    grid = picture.heatmap
     return picture, np.frombuffer(grid.values, np.uint8).reshape(grid.rows, grid.columns)
 
 

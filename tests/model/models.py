@@ -59,5 +59,5 @@ def compiled_and_plain(model, prime, steps):
     compiled, ended = next(sampler.draw(Uniforms(3), prime=prime))
     with torch.no_grad():
         draws = plain_sampler(sampler.double, steps, 1.0)
-        plain, _ = next(draws(sampler.after(prime), Uniforms(3), 0))
+        plain, _ = next(draws(sampler.read(prime), Uniforms(3), 0))
     return np.asarray(compiled), np.asarray(plain), ended

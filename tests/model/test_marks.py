@@ -317,10 +317,10 @@ def test_velocities_that_are_known_are_kept_and_count():
     own = np.where(strikes, np.random.default_rng(6).integers(1, 128, strikes.shape), 0)
     own[4:] = 0
     sampler = Sampler(model)
-    place = sampler.marks.after(sampler.start, frames[:0])
-    played, _ = sampler.marks.play(marked(frames, velocity=own), place, Uniforms(1))
+    place = sampler.marks.read(sampler.start, frames[:0])
+    played, _ = sampler.marks.draw_marks(marked(frames, velocity=own), place, Uniforms(1))
     assert (velocity_of(played)[:4] == own[:4]).all()
     assert ((velocity_of(played)[4:] > 0) == strikes[4:]).all()
     quiet = marked(frames, velocity=np.minimum(own, 1))
-    others, _ = sampler.marks.play(quiet, place, Uniforms(1))
+    others, _ = sampler.marks.draw_marks(quiet, place, Uniforms(1))
     assert (velocity_of(others)[4:] != velocity_of(played)[4:]).any()

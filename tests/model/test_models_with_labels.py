@@ -13,7 +13,7 @@ from seqmodel.config import Config
 from seqmodel.data.batches import Batch
 from seqmodel.data.bundled import FRAMES, FRAMES_WITH_ONSETS
 from seqmodel.media.audio.frames import AudioFrames
-from seqmodel.media.labels import combinations, in_order
+from seqmodel.media.labels import combinations, natsorted
 from seqmodel.model import sequence
 from seqmodel.model.sequence import LEFT_OUT
 from seqmodel.training.update import window_gradient
@@ -99,7 +99,7 @@ def test_a_window_goes_on_with_the_labels_of_its_pieces(monkeypatch):
 
 def test_what_is_asked_for():
     """Guards ranges by the alphabet, where 10 comes before 2, and values with signs of ours."""
-    known = {"n": in_order(["10", "2", "1", "x"]), "odd": ("a..b", "a=b", "a,b", "🎹")}
+    known = {"n": natsorted(["10", "2", "1", "x"]), "odd": ("a..b", "a=b", "a,b", "🎹")}
     assert known["n"] == ("1", "2", "10", "x")
     asked = combinations(["n=1..10"], known)
     assert asked == [{"n": "1"}, {"n": "2"}, {"n": "10"}]

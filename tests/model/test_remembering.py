@@ -20,7 +20,7 @@ from seqmodel.data.bundled import FRAMES
 from seqmodel.evaluation.likelihood import likelihood
 from seqmodel.export.onnx.encoders import _places
 from seqmodel.media.music.grid import Grid
-from seqmodel.media.music.metre import MOST_SIGNATURES, given_of, signatures
+from seqmodel.media.music.metre import MAX_SIGNATURES, signature_row, signatures
 from seqmodel.model.ages import AGES, SILENT, SOUNDING, UNCHANGED, unchanged_before
 from seqmodel.model.bars import BARS, BEATS, DIGITS, LEFT, PLACES, write_place
 from seqmodel.model.build import with_sizes
@@ -234,7 +234,7 @@ def test_without_echo_and_clock_there_is_no_memory():
 def test_likelihood_is_frequency_with_all_that_is_remembered(first_change):
     """Whole pieces of two notes and five frames: guards against a draw that reads other inputs."""
     torch.manual_seed(3)
-    bars = given_of(signatures([(0, (3, 8)), (2, (2, 4))], 5), Grid.of_beats(2))
+    bars = signature_row(signatures([(0, (3, 8)), (2, (2, 4))], 5), Grid.of_beats(2))
     inputs = {"echo": True, "ages": True, "motifs": True, "bars": bars}
     encoder = NoteEncoder(2, **inputs, clock=clock_of([2, 3, 5]), first_change=first_change)
     width = 3 + encoder.skip_size
@@ -273,11 +273,11 @@ def test_likelihood_is_frequency_with_all_that_is_remembered(first_change):
 def test_the_place_is_the_definition(changes, first, steps):
     """Guards dotted beats, bars that are no whole number of frames, and where changes take over."""
     found = signatures(sorted([(0, first), *changes]), 100)
-    told = given_of(found, Grid.of_beats(steps))
+    told = signature_row(found, Grid.of_beats(steps))
     for frame in range(0, 100, 1 + steps // 24):
         expected = place_by_hand(found, steps, frame)
         place = np.full(BARS, np.nan)
-        write_place(place, told, frame, MOST_SIGNATURES)
+        write_place(place, told, frame, MAX_SIGNATURES)
         assert place.tolist() == expected
 
 
@@ -330,7 +330,7 @@ def test_the_table_of_an_exported_model_repeats_the_places():
     """Guards a period that is too short, on grids that bars do not fit."""
     for metre in METRES:
         for steps in (1, 3, 4, 12):
-            given = given_of(signatures([(0, metre)], 1), Grid.of_beats(steps))
+            given = signature_row(signatures([(0, metre)], 1), Grid.of_beats(steps))
             table = _places(given)
             for frame in range(0, 3000, 29):
                 assert table[frame % len(table)].tolist() == place_by_hand(

@@ -15,10 +15,10 @@ from seqmodel.experiment.jobs import Worker
 from seqmodel.experiment.output import write_results
 from seqmodel.experiment.plan import Plan, default_space, sources_of, variants_of
 from seqmodel.experiment.studies import Studies, open_storage
-from seqmodel.media.samples import Box, Level, Picture, Shades
+from seqmodel.media.samples import Box, Heatmap, Picture, Tick
 from seqmodel.media.sound import write_sound
 from seqmodel.report.page.parts import (
-    SHOWN,
+    MAIN_COLUMNS,
     Curve,
     Curves,
     Dot,
@@ -33,7 +33,7 @@ from seqmodel.report.page.parts import (
     render,
 )
 from seqmodel.report.run_page import UNKNOWN
-from seqmodel.report.watching import server_of
+from seqmodel.report.watching import make_server
 from seqmodel.runs.folder import BEST
 
 SECONDS, RATE = 3.0, 44_100
@@ -47,13 +47,13 @@ def sound(kind):
 
 def curve(name, pace):
     lines = ((k, 10 * k, pace, 2 + 1 / k, 2.2 + 1 / k) for k in range(1, 11))
-    return Curve(name, [dict(zip(SHOWN, line, strict=True)) for line in lines], 10)
+    return Curve(name, [dict(zip(MAIN_COLUMNS, line, strict=True)) for line in lines], 10)
 
 
 def sample(name, kind):
     boxes = tuple(Box(k, 60 + k % 7, 1, 1) for k in range(24))
-    shades = Shades(2, 3, bytes(range(0, 240, 40))) if kind == "flac" else None
-    picture = Picture(SECONDS, 24, 58, 70, boxes, (Level(60, "C4"),), "a scale", shades)
+    shades = Heatmap(2, 3, bytes(range(0, 240, 40))) if kind == "flac" else None
+    picture = Picture(SECONDS, 24, 58, 70, boxes, (Tick(60, "C4"),), "a scale", shades)
     return Sample(name, picture, sound(kind), kind, name)
 
 
@@ -234,7 +234,7 @@ def test_a_page_follows_training(chrome, run_folder, tmp_path):
     A run that is not there, or is damaged, hides no other.
     """
     folder, later, said = tmp_path / "run", tmp_path / "later", list[str]()
-    server = server_of([later, folder], "seqmodel report later run --watch", said.append)
+    server = make_server([later, folder], "seqmodel report later run --watch", said.append)
     thread = Thread(target=server.serve_forever)
     thread.start()
     try:

@@ -13,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from reading import boxes, drawing, read, rows
 
-from seqmodel.media.samples import Box, Level, Picture, Shades
+from seqmodel.media.samples import Box, Heatmap, Picture, Tick
 from seqmodel.report.page import charts
 from seqmodel.report.page.parts import (
-    SHOWN,
+    MAIN_COLUMNS,
     Curve,
     Curves,
     Dot,
@@ -36,7 +36,7 @@ def curve(name, valid, *, family="", pace=8.5):
     lines = (
         (k, 25 * k, pace + 2 * (k - 1), nats - 0.5 / k, nats) for k, nats in enumerate(valid, 1)
     )
-    metrics = [dict(zip(SHOWN, line, strict=True)) for line in lines]
+    metrics = [dict(zip(MAIN_COLUMNS, line, strict=True)) for line in lines]
     return Curve(name, metrics, int(np.argmin(valid)) + 1, family)
 
 
@@ -46,10 +46,10 @@ PICTURE = Picture(
     bottom=57.5,
     top=66.5,
     boxes=(Box(0, 59.5, 2, 1), Box(2, 59.5, 3, 1), Box(1, 63.5, 9, 1)),
-    levels=(Level(60, "C4"),),
+    ticks=(Tick(60, "C4"),),
     summary="three notes",
 )
-PICTURES = (PICTURE, replace(PICTURE, shades=Shades(1, 2, b"\x00\xff")))
+PICTURES = (PICTURE, replace(PICTURE, heatmap=Heatmap(1, 2, b"\x00\xff")))
 SAMPLE = Sample(
     *("gru: 10 frames", PICTURE, b"\xff\xfe// no real sound //", "mp3", "gru"),
     download=("gru.mid", b"MThd // no real notes //"),
@@ -259,7 +259,7 @@ def test_a_sample_holds_its_sound_and_its_boxes():
 def test_pictures_side_by_side_share_their_axes():
     """Guards against a short piece as wide as a long one, and octaves of different heights."""
     higher = replace(
-        PICTURE, seconds=10.0, width=20, top=78.5, levels=(Level(60, "C4"), Level(72, "C5"))
+        PICTURE, seconds=10.0, width=20, top=78.5, ticks=(Tick(60, "C4"), Tick(72, "C5"))
     )
     tree = shown(Samples(tuple(replace(SAMPLE, picture=p) for p in (PICTURE, higher))))
     for figure, seconds, width in zip(
@@ -276,7 +276,7 @@ def test_pictures_side_by_side_share_their_axes():
 def test_shades_fill_the_picture():
     """Checks the pixels of the image, decoded: transparent where it is quiet, black where loud."""
     cells = bytes([0, 100, 255, 30, 60, 90])
-    picture = replace(PICTURE, width=3, shades=Shades(3, 2, cells), boxes=())
+    picture = replace(PICTURE, width=3, heatmap=Heatmap(3, 2, cells), boxes=())
     svg = drawing(shown(Samples((replace(SAMPLE, picture=picture),))).one("img"))
     head, _, data = svg.one("image").attributes["xlink:href"].partition(",")
     assert head == "data:image/png;base64"

@@ -19,7 +19,7 @@ from seqmodel.media.music.corpus import load_midi
 from seqmodel.report import watching
 from seqmodel.report.page.parts import Curves, Samples, Table
 from seqmodel.report.run_page import draw, run_page
-from seqmodel.report.subjects import load_subjects, names_of, score
+from seqmodel.report.subjects import load_subjects, score, unique_names
 from seqmodel.runs import folder as runs
 from seqmodel.runs.folder import load_run
 from seqmodel.sampling.sampler import Sampler
@@ -120,7 +120,7 @@ def test_music_can_be_saved_and_stands_beside_a_real_piece(make_page, run_folder
 def test_runs_of_one_name_are_told_apart_briefly(tmp_path):
     """Guards against absolute paths as names, which fill a page's title."""
     folders = [tmp_path / name for name in ("a/b/lstm", "a/c/lstm", "gru", "lstm")]
-    assert names_of(folders) == ["b/lstm", "c/lstm", "gru", f"{tmp_path.name}/lstm"]
+    assert unique_names(folders) == ["b/lstm", "c/lstm", "gru", f"{tmp_path.name}/lstm"]
 
 
 def test_a_medium_that_cannot_be_played_has_no_samples(make_page, audio_run_folder, monkeypatch):
@@ -179,7 +179,7 @@ def test_a_watched_page_is_made_anew_whatever_has_changed(run_folder, tmp_path, 
 
     with monkeypatch.context() as patch:
         patch.setattr(watching, "load_run", fail)
-        server = watching.server_of([zipped, begun], "a command", said.append)
+        server = watching.make_server([zipped, begun], "a command", said.append)
     thread = Thread(target=server.serve_forever)
     thread.start()
 

@@ -18,7 +18,7 @@ from seqmodel.outputs.bernoulli import BernoulliOutput, TiedBernoulliOutput
 from seqmodel.outputs.nade import NadeOutput
 from seqmodel.outputs.note_unit import NoteUnitOutput
 from seqmodel.outputs.notes_tied import below_size
-from seqmodel.sampling.filling import AHEAD, SURVIVORS, Filler, _Pass
+from seqmodel.sampling.filling import FRAMES_AHEAD, SURVIVORS, Filler, _Pass
 
 KINDS = ("bernoulli", "nade", "tied-bernoulli", "note-unit", "first-change", "labelled")
 
@@ -129,7 +129,7 @@ def test_the_drawn_follow_the_exact_conditional(
     monkeypatch, kind, particles, candidates, sweeps, draws, survivors
 ):
     """By enumeration; also where few particles are left for the last of two frames that follow."""
-    monkeypatch.setattr("seqmodel.sampling.filling.AHEAD", 0)
+    monkeypatch.setattr("seqmodel.sampling.filling.FRAMES_AHEAD", 0)
     monkeypatch.setattr("seqmodel.sampling.filling.SURVIVORS", survivors)
     model = build(kind, 4, end=True, seed=5 if kind == "first-change" else 3)  # many are likely
     piece = (random_states(1, 5, 4) > 0).astype(np.uint8)
@@ -163,12 +163,12 @@ def test_few_particles_are_scored_far_behind_what_is_drawn(monkeypatch):
         scored.append(len(forced)) or draw(forced, uniforms)
     )
     filled = filler.fill(piece, free, seed=1)
-    far = 4 + AHEAD + 1
+    far = 4 + FRAMES_AHEAD + 1
     assert len(scored) == 88
     assert min(scored[:far]) > SURVIVORS >= max(scored[far:])
     monkeypatch.setattr("seqmodel.sampling.filling.SURVIVORS", 24)
     whole = filler.fill(piece, free, seed=1)
-    assert filled.fitting == pytest.approx(whole.fitting, rel=1e-3)  # nothing tells them apart
+    assert filled.paths == pytest.approx(whole.paths, rel=1e-3)  # nothing tells them apart
 
 
 @pytest.mark.parametrize("given", [0, 4])
@@ -178,7 +178,7 @@ def test_what_is_retained_survives_every_resampling(monkeypatch, given):
     piece = (random_states(1, 64, 9) > 0).astype(np.uint8)
     free = np.zeros(piece.shape, bool)
     free[: 64 - given, 2:6] = True
-    monkeypatch.setattr("seqmodel.sampling.filling.AHEAD", 0)
+    monkeypatch.setattr("seqmodel.sampling.filling.FRAMES_AHEAD", 0)
     monkeypatch.setattr("seqmodel.sampling.filling.SURVIVORS", 2)
     resampled = []
     resample = _Pass._resampled
@@ -187,9 +187,9 @@ def test_what_is_retained_survives_every_resampling(monkeypatch, given):
         resampled.append(retain)
         return resample(self, shares, N, retain=retain)
 
-    monkeypatch.setattr(_Pass, "_resampled", counted)
-    monkeypatch.setattr(_Pass, "_one_of", lambda self, shares: 0)
-    monkeypatch.setattr("seqmodel.sampling.filling.NEGLIGIBLE", np.inf)
+    monkeypatch.setattr(_Pass, "_resample", counted)
+    monkeypatch.setattr(_Pass, "_draw_one", lambda self, shares: 0)
+    monkeypatch.setattr("seqmodel.sampling.filling.NEGLIGIBLE_NATS", np.inf)
     filler = Filler(model, particles=6, candidates=2)
     first, swept = (filler.fill(piece, free, seed=1, sweeps=n).frames for n in (0, 3))
     np.testing.assert_array_equal(first, swept)

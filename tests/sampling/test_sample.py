@@ -141,8 +141,8 @@ def test_pieces_drawn_side_by_side_are_those_drawn_one_by_one(run):
 def test_pieces_drawn_ahead_fit_in_memory(run, monkeypatch):
     """Hours of sound are drawn one after another, as they are written."""
     monkeypatch.setattr(sample, "thread_count", lambda pieces: min(pieces, 8))
-    sampler, third = Sampler(run.model), sample.AHEAD // 88 // 3
-    assert [sampler.threads(5, n) for n in (100, third, sample.AHEAD)] == [5, 3, 1]
+    sampler, third = Sampler(run.model), sample.MAX_NUMBERS_AHEAD // 88 // 3
+    assert [sampler.threads(5, n) for n in (100, third, sample.MAX_NUMBERS_AHEAD)] == [5, 3, 1]
 
 
 def test_an_error_in_a_piece_is_raised_where_the_piece_is_asked_for(run):
@@ -259,7 +259,7 @@ def test_another_piece_begins_where_a_pause_lasts_too_long(seed, chunk, longest,
     stream = Uniforms(seed)
     later = stream.apart()
     piece = DrawnPiece(draw(stream), limit)
-    piece.leave_pauses(Pause(0.3, longest), draw, later)
+    piece.cut_pauses(Pause(0.3, longest), draw, later)
     drawn = np.concatenate([*piece])
     stream = Uniforms(seed)
     following, expected, held = stream.apart(), [], 0

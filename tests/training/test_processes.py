@@ -127,11 +127,11 @@ def test_parts_add_up_to_the_batch(make_config, train, tmp_path):
 @given(st.lists(st.integers(1, 100), min_size=1, max_size=40), st.sampled_from([1, 2, 4, 8]))
 def test_pieces_are_dealt_out_evenly(lengths, parts):
     """Joined pieces need parts whose sizes follow from the batch's."""
-    dealt = batches.parted(np.array(lengths), parts)
+    dealt = batches.split_batch(np.array(lengths), parts)
     assert sorted(np.concatenate(dealt).tolist()) == list(range(len(lengths)))
     sizes = [len(part) for part in dealt]
     assert max(sizes) - min(sizes) <= 1
-    assert sizes == [len(p) for p in batches.parted(np.array(lengths[::-1]), parts)]
+    assert sizes == [len(p) for p in batches.split_batch(np.array(lengths[::-1]), parts)]
     totals = [np.array(lengths)[part].sum() for part in dealt]
     assert max(totals) - min(totals) <= max(lengths)
 

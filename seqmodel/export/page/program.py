@@ -27,7 +27,7 @@ from seqmodel.kernels.uniforms import GAMMA
 from seqmodel.model.sequence import Carry, SequenceModel
 from seqmodel.outputs.draws import NotesDraw, uniforms
 from seqmodel.outputs.notes import NotesOutput
-from seqmodel.sampling.compiled import FREE, OFF, ON, CompiledModel, copying
+from seqmodel.sampling.compiled import FREE, OFF, ON, CompiledModel, copy_call
 from seqmodel.sampling.filling import CANDIDATES, RESAMPLE, SHARE, WEIGH, kernel_of
 from seqmodel.sampling.sampler import Sampler
 from seqmodel.units.module import units_of
@@ -181,7 +181,7 @@ def _voices(
     uniforms, another = _taking(stream, arrays["at"], N), _taking(stream, one, 1)
     refill = _taking(stream, draw.uniforms, M * output.uniforms_per_frame, later=True)
     sequences = [
-        [refill, copying(copied, last), draw.call],
+        [refill, copy_call(copied, last), draw.call],
         *([uniforms, weigh, share] for weigh in over),
         [another, for_all],
         [share, another, for_one],

@@ -18,7 +18,7 @@ from seqmodel.media.music.kit import SOUNDS
 from seqmodel.media.music.metre import COMMON_TIME, Units
 from seqmodel.media.words import epochs_text
 from seqmodel.outputs.notes import NotesOutput
-from seqmodel.report.page.charts import Marks
+from seqmodel.report.page.charts import SeriesStyles
 from seqmodel.report.page.markup import (
     Markup,
     document,
@@ -28,7 +28,7 @@ from seqmodel.report.page.markup import (
     tag,
 )
 from seqmodel.report.page.parts import Facts, Section
-from seqmodel.report.subjects import model_in_words, names_of
+from seqmodel.report.subjects import model_in_words, unique_names
 from seqmodel.runs.folder import Run
 from seqmodel.sampling.sampler import Freeze, Sampler
 from seqmodel.units import unit_spec
@@ -88,7 +88,7 @@ def export_page(
             "use `seqmodel sample` to draw from it"
         )
     folder = run.folder.with_suffix("") if run.folder.is_file() else run.folder  # a zip's name
-    (name,) = names_of([folder])
+    (name,) = unique_names([folder])
     content |= {"name": name, "rate": run.frame.rate, **_shape(run), **drawing}
     if seed is None:
         seed = _sounding_seed(run, temperature)
@@ -217,4 +217,4 @@ def _about(run: Run, suffix: str, begins: dict[str, str]) -> Markup:
     )
     specs = map(unit_spec, dict.fromkeys(filter(None, (run.config.unit, run.config.note_unit))))
     equations = ((f"Equations of {spec.name}", "\n".join(spec.statements)) for spec in specs)
-    return Section("The model", (Facts(items, tuple(equations)),)).markup(Marks())
+    return Section("The model", (Facts(items, tuple(equations)),)).markup(SeriesStyles())

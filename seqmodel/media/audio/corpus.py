@@ -14,20 +14,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqmodel.errors import SeqmodelError, SourceError, UsageError
-from seqmodel.media.audio.frames import QUIET, AudioFrames, AudioSettings, Windows
+from seqmodel.media.audio.frames import PAUSE_LEVEL, AudioFrames, AudioSettings, Windows
 from seqmodel.media.audio.reader import Recording
 from seqmodel.media.definitions import Work
 from seqmodel.media.sound import FULL_SCALE, to_levels
 from seqmodel.media.words import plural
 
-KEPT_IN_MEMORY = 2**22
+MAX_MEMORY_BYTES = 2**22
 """Bytes of a recording held in memory until its split is known; longer ones wait on disk."""
 
-PAUSE_SECONDS, LEAST_PAUSE, LONG = 0.01, 5, 0.99
+PAUSE_UNIT_SECONDS, MIN_PAUSE_UNITS, LONG_QUANTILE = 0.01, 5, 0.99
 """The unit that pauses are counted in, rounded up; the shortest that count, in units; the share of
 them that are not longer than `longest_pause`."""
 
-COPIED_AT_ONCE = 2**16
+COPY_SAMPLES = 2**16
 """Samples copied at a time from there to the shard."""
 
 
@@ -35,8 +35,8 @@ class Converted(NamedTuple):
     """What is known of a recording besides its rows: as in `Work`, and if nothing was rounded."""
 
     frames: int
-    content: str
-    prepared: str
+    content_hash: str
+    frames_hash: str
     repairs: list[str]
     exact: bool
 
@@ -64,8 +64,8 @@ class AudioCorpus:
                 )
         # Over the 16-bit levels in train, as Python integers: exact, however many there are.
         self._count = self._sum = self._squares = 0
-        self._pauses = _Pauses(max(1, round(PAUSE_SECONDS * rate)))
-        self._rounded = self._cut = 0
+        self._pauses = _Pauses(max(1, round(PAUSE_UNIT_SECONDS * rate)))
+        self._rounded_files = self._cut_recordings = 0
 
     @property
     def frame(self) -> AudioFrames:
@@ -77,39 +77,39 @@ class AudioCorpus:
             mean=self._sum / (n * FULL_SCALE),
             deviation=deviation or 1.0,  # to be divided by
         )
-        return replace(frame, longest_pause=self._pauses.longest(frame.quiet))
+        return replace(frame, longest_pause=self._pauses.longest(frame.pause_level))
 
     @property
     def facts(self) -> Mapping[str, Any]:
         """How recordings were cut, and how many had finer samples than 16 bits, or were mixed."""
         return {
             "clip_seconds": self._clip_seconds,
-            "recordings_cut": self._cut,
-            "rounded_to_16_bits": self._rounded,
+            "recordings_cut": self._cut_recordings,
+            "rounded_to_16_bits": self._rounded_files,
         }
 
     def read(self, path: Path) -> tuple[Converted, bytes] | None:
         """See `Corpus`; None for a recording too long to be held in memory."""
         rows = BytesIO()
         with Recording(path) as recording:
-            if path.stat().st_size > KEPT_IN_MEMORY:
+            if path.stat().st_size > MAX_MEMORY_BYTES:
                 return None
-            converted = self._convert(recording, rows, KEPT_IN_MEMORY)
+            converted = self._convert(recording, rows, MAX_MEMORY_BYTES)
         return (converted, rows.getvalue()) if converted else None
 
     def _convert(self, recording: Recording, rows: Any, most: float = math.inf) -> Converted | None:
         """Write a recording as stored rows; None once there are more than `most` bytes."""
         layout, size = self._layout, self._layout.frame_size
-        whole_frames, prepared = Windows(size, size), hashlib.sha256()
+        framing, prepared = Windows(size, size), hashlib.sha256()
         frames, clipped, exact = 0, 0, True
         for block in recording.mono(layout.rate):
-            samples = whole_frames.of(block)
+            samples = framing.of(block)
             frames += len(samples)
             clipped += int((np.abs(samples) > 1).sum())
-            stored = layout.encode(samples)
-            exact = exact and np.array_equal(layout.decode(stored.ravel()), samples)
-            prepared.update(stored.tobytes())
-            rows.write(stored.tobytes())
+            encoded = layout.encode(samples)
+            exact = exact and np.array_equal(layout.decode(encoded.ravel()), samples)
+            prepared.update(encoded.tobytes())
+            rows.write(encoded.tobytes())
             if rows.tell() > most:
                 return None
         if not frames:
@@ -120,50 +120,50 @@ class AudioCorpus:
         repairs = list(recording.remarks)
         if clipped:
             repairs.append(f"clipped {plural(clipped, 'sample')} beyond full scale")
-        return Converted(frames, recording.content, prepared.hexdigest(), repairs, exact)
+        return Converted(frames, recording.content_hash, prepared.hexdigest(), repairs, exact)
 
     def works(self, path: Path, read: tuple[Converted, bytes] | None = None) -> Iterator[Work]:
         """The recording of a file; its samples wait in the folder until all have been hashed."""
         layout, size = self._layout, self._layout.frame_size
-        with SpooledTemporaryFile(KEPT_IN_MEMORY, dir=str(self._folder)) as waiting:
+        with SpooledTemporaryFile(MAX_MEMORY_BYTES, dir=str(self._folder)) as spool:
             if read is None:
                 with Recording(path) as recording:
-                    found = self._convert(recording, waiting)
-                assert found is not None
+                    converted = self._convert(recording, spool)
+                assert converted is not None
             else:
-                found = read[0]
-                waiting.write(read[1])
-            frames = found.frames
-            self._rounded += layout.dtype == "int16" and not found.exact
+                converted = read[0]
+                spool.write(read[1])
+            frames = converted.frames
+            self._rounded_files += layout.dtype == "int16" and not converted.exact
             clip = self._clip or frames
             lengths = [min(clip, frames - start) for start in range(0, frames, clip)]
             cut = len(lengths) > 1
-            self._cut += cut
+            self._cut_recordings += cut
             source = path.as_posix()
             names = [f"{source}#piece/{k}" if cut else source for k in range(len(lengths))]
 
-            def stored(begin: int, end: int) -> Iterator[NDArray[Any]]:
-                at_once = -(-COPIED_AT_ONCE // size)
+            def read_rows(begin: int, end: int) -> Iterator[NDArray[Any]]:
+                block = -(-COPY_SAMPLES // size)
                 row_bytes = layout.row_dtype.itemsize * size
-                waiting.seek(begin * row_bytes)
-                for start in range(begin, end, at_once):
-                    data = waiting.read(min(at_once, end - start) * row_bytes)
+                spool.seek(begin * row_bytes)
+                for start in range(begin, end, block):
+                    data = spool.read(min(block, end - start) * row_bytes)
                     yield np.frombuffer(data, layout.row_dtype)
 
             yield Work(
                 source=source,
-                content=found.content,
-                prepared=found.prepared,
+                content_hash=converted.content_hash,
+                frames_hash=converted.frames_hash,
                 split=None,
                 pieces=list(zip(names, lengths, strict=True)),
-                rows=stored,
-                repairs=found.repairs,
-                in_train=self._in_train(),
+                rows=read_rows,
+                repairs=converted.repairs,
+                on_train_rows=self._train_counter(),
             )
 
-    def _in_train(self) -> Callable[[NDArray[Any]], None]:
+    def _train_counter(self) -> Callable[[NDArray[Any]], None]:
         """What counts the samples of a recording that are in train."""
-        count_pauses = self._pauses.of_recording()
+        count_pauses = self._pauses.recording_counter()
 
         def count(rows: NDArray[Any]) -> None:
             levels = to_levels(self._layout.decode(rows)).astype(np.int64)
@@ -180,23 +180,23 @@ class _Pauses:
 
     def __init__(self, unit: int) -> None:
         """They are counted in units of so many samples."""
-        powers = int(QUIET * FULL_SCALE).bit_length()
+        powers = int(PAUSE_LEVEL * FULL_SCALE).bit_length()
         self._unit, self._lengths = unit, {1 << k: Counter[int]() for k in range(powers)}
 
-    def of_recording(self) -> Callable[[NDArray[np.int64]], None]:
+    def recording_counter(self) -> Callable[[NDArray[np.int64]], None]:
         """What counts those of a recording, called with its absolute levels (n,) in order."""
-        heard, begun = 0, {level: np.array([0]) for level in self._lengths}  # not over so far
+        seen, begun = 0, {level: np.array([0]) for level in self._lengths}  # not over so far
 
         def count(levels: NDArray[np.int64]) -> None:
-            nonlocal heard
+            nonlocal seen
             for level, lengths in self._lengths.items():
                 quiet = np.append(len(begun[level]) > 0, levels <= level)
-                changes = np.append(begun[level], heard + np.flatnonzero(quiet[1:] != quiet[:-1]))
+                changes = np.append(begun[level], seen + np.flatnonzero(quiet[1:] != quiet[:-1]))
                 pauses = np.diff(changes)[::2]
                 units = -(-pauses // self._unit)
-                lengths.update(units[units >= LEAST_PAUSE].tolist())
+                lengths.update(units[units >= MIN_PAUSE_UNITS].tolist())
                 begun[level] = changes[2 * len(pauses) :]
-            heard += len(levels)
+            seen += len(levels)
 
         return count
 
@@ -206,7 +206,7 @@ class _Pauses:
         counts = np.cumsum([count for _, count in lengths])
         if not lengths:
             return None
-        return lengths[np.searchsorted(counts, LONG * counts[-1])][0] * self._unit
+        return lengths[np.searchsorted(counts, LONG_QUANTILE * counts[-1])][0] * self._unit
 
 
 def _common_rate(paths: Sequence[Path]) -> int:

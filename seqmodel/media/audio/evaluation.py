@@ -13,7 +13,7 @@ same distributions.
 
 Statistics compare sampled recordings with the data.
 Levels are RMS in dB re full scale, of frames of 20 ms. What distinguishes voices and instruments
-from noise is measured in `AUDIBLE` frames of 30 ms, one every 10 ms: their level; their
+from noise is measured in audible frames of 30 ms, one every 10 ms: their level; their
 periodicity, which is the peak autocorrelation of the frame without its mean, relative to lag 0,
 among lags of 2.5 to 20 ms; their pitch, one over that lag, if voiced; and their spectrum.
 """
@@ -33,7 +33,7 @@ from seqmodel.media.audio.frames import BLOCK, AudioFrames, Windows, sample_bloc
 from seqmodel.media.definitions import (
     Comparison,
     FrameDefinition,
-    Measured,
+    Measurements,
     Pieces,
     PieceSet,
     lazily,
@@ -64,7 +64,7 @@ def audio_nats_per_frame(
     for samples in _samples(split):
         if discrete:
             (lower, low), (upper, high) = (
-                (end / scale, (end - mean) / deviation) for end in _level_ends(samples, frame)
+                (end / scale, (end - mean) / deviation) for end in _level_bounds(samples, frame)
             )
             nats["silence"] += _nats_of_levels(lower, upper, _log_laplace_cdf)
             nats["gaussian"] += _nats_of_levels(low, high, log_normal_cdf)
@@ -85,18 +85,18 @@ def _samples(pieces: Pieces) -> Iterator[Floats]:
             yield samples.astype(np.float64)
 
 
-FAR = 1e9
+TAIL_CUTOFF = 1e9
 """Where the tails are cut off."""
 
 
-def _level_ends(samples: Floats, frame: FrameDefinition) -> tuple[Floats, Floats]:
+def _level_bounds(samples: Floats, frame: FrameDefinition) -> tuple[Floats, Floats]:
     """Where the level of each sample begins and ends; the outermost levels take the tails."""
     if frame.values == "levels":
-        ends = np.concatenate([[-FAR], mu_law.BOUNDARIES, [FAR]])
+        ends = np.concatenate([[-TAIL_CUTOFF], mu_law.BOUNDARIES, [TAIL_CUTOFF]])
         level = np.searchsorted(mu_law.BOUNDARIES, samples, side="right")
         return ends[level], ends[level + 1]
-    low = np.where(samples <= -1.0, -FAR, samples - LEVEL_WIDTH / 2)
-    return low, np.where(samples >= 1 - LEVEL_WIDTH, FAR, samples + LEVEL_WIDTH / 2)
+    low = np.where(samples <= -1.0, -TAIL_CUTOFF, samples - LEVEL_WIDTH / 2)
+    return low, np.where(samples >= 1 - LEVEL_WIDTH, TAIL_CUTOFF, samples + LEVEL_WIDTH / 2)
 
 
 def _nats_of_levels(lower: Floats, upper: Floats, log_cdf: Callable[[Floats], Floats]) -> float:
@@ -134,21 +134,21 @@ def _log_laplace_cdf(z: Floats) -> Floats:
 
 # ---- statistics ----------------------------------------------------------------------------------
 
-AUDIBLE = -45.0
+AUDIBLE_DB = -45.0
 """dB; a frame at or below it is a pause."""
-SILENCE = -96.0
+SILENCE_DB = -96.0
 """dB; nothing counts as quieter, not even digital silence."""
-VOICED = 0.5
+VOICED_PERIODICITY = 0.5
 """A frame of higher periodicity is voiced."""
 LOWEST_PITCH, HIGHEST_PITCH = 50, 400
 """Pitches in Hz: lags of 20 and 2.5 ms."""
 BANDS = 20
-FAINTEST = -80.0
+FAINTEST_DB = -80.0
 """dB of a band relative to all bands; fainter ones, such as rounding noise, do not count."""
 
 
 @dataclass(frozen=True)
-class Statistics(Measured):
+class Statistics(Measurements):
     """Statistics of a set of recordings at one rate, all pieces together.
 
     Attributes:
@@ -179,10 +179,10 @@ class Statistics(Measured):
             "length": _median(seconds),
             "shortest": float(seconds.min()),
             "longest": float(seconds.max()),
-            "audible_share": _share(self.levels > AUDIBLE),
+            "audible_share": _share(self.levels > AUDIBLE_DB),
             "level": _median(self.audible_levels),
             "periodicity": _median(self.periodicities),
-            "voiced_share": _share(self.periodicities > VOICED),
+            "voiced_share": _share(self.periodicities > VOICED_PERIODICITY),
             "pitch": _median(self.pitches),
             "longest_pause": float(self.pauses.max(initial=0)),
             "longest_burst": float(self.bursts.max(initial=0)),
@@ -194,22 +194,22 @@ class Statistics(Measured):
 
         The first and the last bin also count values beyond them.
         """
-        octaves = (np.log2(some / 0.02) for some in (self.pauses, self.bursts))
-        pauses, bursts = (0.02 * 2 ** _floor(some, 0, 7) for some in octaves)
+        octaves = (np.log2(lengths / 0.02) for lengths in (self.pauses, self.bursts))
+        pauses, bursts = (0.02 * 2 ** _bins(lengths, 0, 7) for lengths in octaves)
         return {
-            "levels": Counter((3 * _floor(self.levels / 3, -30, -1)).tolist()),
-            "periodicities": Counter((_floor(self.periodicities * 20, 0, 19) / 20).tolist()),
-            "pitches": Counter(_floor(12 * np.log2(self.pitches / LOWEST_PITCH), 0, 35).tolist()),
+            "levels": Counter((3 * _bins(self.levels / 3, -30, -1)).tolist()),
+            "periodicities": Counter((_bins(self.periodicities * 20, 0, 19) / 20).tolist()),
+            "pitches": Counter(_bins(12 * np.log2(self.pitches / LOWEST_PITCH), 0, 35).tolist()),
             "pauses": Counter(pauses.tolist()),
             "bursts": Counter(bursts.tolist()),
         }
 
     def against(self, train: Self) -> dict[str, Any]:
-        ours, theirs = self.spectrum(train.rate), train.spectrum(train.rate)
-        apart = None
-        if ours is not None and theirs is not None:
-            apart = float(np.sqrt(np.mean((ours - theirs) ** 2)))
-        return {"distances": {**super().against(train)["distances"], "spectrum": apart}}
+        own_spectrum, train_spectrum = self.spectrum(train.rate), train.spectrum(train.rate)
+        distance = None
+        if own_spectrum is not None and train_spectrum is not None:
+            distance = float(np.sqrt(np.mean((own_spectrum - train_spectrum) ** 2)))
+        return {"distances": {**super().against(train)["distances"], "spectrum": distance}}
 
     def spectrum(self, rate: int) -> Floats | None:
         """(BANDS,) of the long-term spectrum in dB re their sum; None if nothing is audible.
@@ -221,44 +221,44 @@ class Statistics(Measured):
         weights = mel_bands(BANDS, len(self.energies), self.rate, rate)
         energies = weights @ self.energies
         shares = energies / max(energies.sum(), np.finfo(float).tiny)
-        return 10 * np.log10(np.maximum(shares, 10 ** (FAINTEST / 10)))
+        return 10 * np.log10(np.maximum(shares, 10 ** (FAINTEST_DB / 10)))
 
 
 def measure(
-    recordings: Iterable[Iterable[NDArray[np.float32]]], rate: int, loudest: float = 1 - 2**-15
+    recordings: Iterable[Iterable[NDArray[np.float32]]], rate: int, clip_level: float = 1 - 2**-15
 ) -> Statistics:
     """Measure recordings, each in blocks (n,) of finite samples in [-1, 1); at least one.
 
-    They are rounded to 16 bits, as in a file; samples from `loudest` on count as clipped.
+    They are rounded to 16 bits, as in a file; samples from `clip_level` on count as clipped.
     """
     short, long, hop = (max(1, round(seconds * rate)) for seconds in (0.02, 0.03, 0.01))
     window = np.hanning(long + 1)[:-1] if long > 1 else np.ones(1)
     size = 1 << (long - 1).bit_length()
     energies, clipped = np.zeros(size // 2 + 1), 0
-    lengths, found = [], defaultdict[str, list[Floats]](list)
+    lengths, collected = [], defaultdict[str, list[Floats]](list)
     for blocks in recordings:
-        frames, longer = Windows(short, short), Windows(long, hop)
+        short_windows, long_windows = Windows(short, short), Windows(long, hop)
         samples, levels = 0, [np.zeros(0)]
         for block in blocks:
-            samples_read = to_levels(block).astype(np.float64) / FULL_SCALE
-            samples += len(samples_read)
-            clipped += int((np.abs(samples_read) >= loudest).sum())
-            levels.append(_levels(frames.of(samples_read)))
-            some = longer.of(samples_read)
-            loud = _levels(some)
-            audible = some[loud > AUDIBLE]
+            rounded = to_levels(block).astype(np.float64) / FULL_SCALE
+            samples += len(rounded)
+            clipped += int((np.abs(rounded) >= clip_level).sum())
+            levels.append(_levels(short_windows.of(rounded)))
+            windows = long_windows.of(rounded)
+            window_levels = _levels(windows)
+            audible = windows[window_levels > AUDIBLE_DB]
             periodicities, pitches = periodicity(audible, rate)
-            found["audible_levels"].append(loud[loud > AUDIBLE])
-            found["periodicities"].append(periodicities)
-            found["pitches"].append(pitches[periodicities > VOICED])
+            collected["audible_levels"].append(window_levels[window_levels > AUDIBLE_DB])
+            collected["periodicities"].append(periodicities)
+            collected["pitches"].append(pitches[periodicities > VOICED_PERIODICITY])
             energies += (np.abs(np.fft.rfft(audible * window, size)) ** 2).sum(0)
-        of_piece = np.concatenate(levels)
+        piece_levels = np.concatenate(levels)
         lengths.append(samples)
-        found["levels"].append(of_piece)
-        found["pauses"].append(stretches(of_piece <= AUDIBLE))
-        found["bursts"].append(stretches(of_piece > AUDIBLE))
-    whole = {name: np.concatenate(parts) for name, parts in found.items()}
-    return Statistics(rate, np.array(lengths), energies=energies, clipped=clipped, **whole)
+        collected["levels"].append(piece_levels)
+        collected["pauses"].append(stretches(piece_levels <= AUDIBLE_DB))
+        collected["bursts"].append(stretches(piece_levels > AUDIBLE_DB))
+    joined = {name: np.concatenate(parts) for name, parts in collected.items()}
+    return Statistics(rate, np.array(lengths), energies=energies, clipped=clipped, **joined)
 
 
 def periodicity(frames: Floats, rate: int) -> tuple[Floats, Floats]:
@@ -289,10 +289,10 @@ def stretches(mask: NDArray[np.bool_]) -> Floats:
 
 
 def _levels(frames: Floats) -> Floats:
-    return 10 * np.log10(np.maximum((frames**2).mean(1), 10 ** (SILENCE / 10)))
+    return 10 * np.log10(np.maximum((frames**2).mean(1), 10 ** (SILENCE_DB / 10)))
 
 
-def _floor(values: Floats, least: int, most: int) -> NDArray[np.int64]:
+def _bins(values: Floats, least: int, most: int) -> NDArray[np.int64]:
     return np.floor(values).astype(np.int64).clip(least, most)
 
 
@@ -304,8 +304,8 @@ def mel_bands(count: int, frequencies: int, rate: int, common_rate: int | None =
     bottom, top = _mel(np.array([80, 0.95 * (common_rate or rate) / 2]))
     edges = np.linspace(bottom, top, count + 1)
     centres, width = (edges[1:] + edges[:-1]) / 2, edges[1] - edges[0]
-    at = _mel(np.linspace(0, rate / 2, frequencies))
-    return np.maximum(0, 1 - np.abs(at - centres[:, np.newaxis]) / width)
+    positions = _mel(np.linspace(0, rate / 2, frequencies))
+    return np.maximum(0, 1 - np.abs(positions - centres[:, np.newaxis]) / width)
 
 
 def _mel(hertz: Floats) -> Floats:
@@ -319,10 +319,10 @@ FIGURES = (
     ("piece length, seconds", "length", "10.2f"),
     ("  shortest", "shortest", "10.2f"),
     ("  longest", "longest", "10.2f"),
-    (f"frames above {AUDIBLE:g} dB", "audible_share", "10.4f"),
+    (f"frames above {AUDIBLE_DB:g} dB", "audible_share", "10.4f"),
     ("  level, dB", "level", "10.2f"),
     ("  autocorrelation peak", "periodicity", "10.4f"),
-    (f"  voiced: peak above {VOICED:g}", "voiced_share", "10.4f"),
+    (f"  voiced: peak above {VOICED_PERIODICITY:g}", "voiced_share", "10.4f"),
     ("  pitch, Hz", "pitch", "10.1f"),
     ("longest pause, seconds", "longest_pause", "10.2f"),
     ("longest burst, seconds", "longest_burst", "10.2f"),
@@ -357,9 +357,9 @@ class AudioComparison(Comparison):
     def measure(self, pieces: PieceSet, train: Pieces, limit: int | None) -> Statistics:
         frame = train.frame if isinstance(pieces, Sequence) else pieces.frame
         assert isinstance(frame, AudioFrames)
-        return measure(recordings(pieces), frame.rate, frame.loudest)
+        return measure(recordings(pieces), frame.rate, frame.full_scale)
 
-    recogniser = lazily("seqmodel.media.audio.judge:recogniser")
+    classifier = lazily("seqmodel.media.audio.judge:classifier")
 
     def lines(self, values: Mapping[str, Any], split: str) -> list[str]:
         return comparison_lines(values, split, FIGURES, DISTANCES)

@@ -12,7 +12,7 @@ from seqmodel.errors import SourceError, UsageError
 from seqmodel.media.audio import mu_law
 from seqmodel.media.audio.medium import CLIP_SECONDS, CONTEXT, FRAME_SIZE
 from seqmodel.media.definitions import FrameDefinition, Pieces
-from seqmodel.media.labels import FACT, KnownLabels, known_in
+from seqmodel.media.labels import LABELS, KnownLabels, known_labels_of
 from seqmodel.media.sound import FULL_SCALE, to_levels
 from seqmodel.media.words import plural
 from seqmodel.plain import Fields
@@ -24,7 +24,7 @@ MAX_FRAME_SAMPLES = 65_536
 BLOCK = 2**16
 """Samples held in memory at a time, however long a piece is."""
 
-QUIET = 0.1
+PAUSE_LEVEL = 0.1
 """The share of train's deviation, 20 dB down, that no sample of a pause exceeds."""
 
 ROW_TYPES = {"int16": "<i2", "mu-law": "|i1", "float32": "<f4"}
@@ -124,13 +124,13 @@ class AudioFrames(FrameDefinition):
         return self.frame_size
 
     @property
-    def loudest(self) -> float:
+    def full_scale(self) -> float:
         return float(mu_law.SAMPLES[-1]) if self.dtype == "mu-law" else 1 - 1 / FULL_SCALE
 
     @property
-    def quiet(self) -> int:
+    def pause_level(self) -> int:
         """The 16-bit level that no sample of a pause exceeds: a power of two, or 0."""
-        level = min(QUIET * FULL_SCALE * self.deviation, FULL_SCALE)
+        level = min(PAUSE_LEVEL * FULL_SCALE * self.deviation, FULL_SCALE)
         return (1 << int(level).bit_length()) // 2
 
     @property
@@ -174,16 +174,16 @@ class AudioFrames(FrameDefinition):
 
     def to_json(self) -> dict[str, Any]:
         values = asdict(self)
-        added = {FACT: values.pop("known_labels"), "longest_pause": values.pop("longest_pause")}
+        added = {LABELS: values.pop("known_labels"), "longest_pause": values.pop("longest_pause")}
         return values | {name: value for name, value in added.items() if value}
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> "AudioFrames":
-        labels = known_in(Fields(values, "frame"))
-        values = {name: value for name, value in values.items() if name != FACT}
-        for own in fields(cls):
-            if own.name not in (*values, "known_labels", "longest_pause"):
-                raise ValueError(f"frame.{own.name} is missing")
+        labels = known_labels_of(Fields(values, "frame"))
+        values = {name: value for name, value in values.items() if name != LABELS}
+        for known_field in fields(cls):
+            if known_field.name not in (*values, "known_labels", "longest_pause"):
+                raise ValueError(f"frame.{known_field.name} is missing")
         return cls(**values, known_labels=labels)
 
     def __str__(self) -> str:
@@ -195,8 +195,8 @@ def sample_blocks(pieces: Pieces, index: int) -> Iterator[NDArray[np.float32]]:
     """The samples of a piece in blocks (n,) of whole frames, about `BLOCK` samples each."""
     frame = pieces.frame
     step = max(1, BLOCK // frame.frame_size) * frame.rows_per_frame
-    for start in range(0, pieces.rows(index), step):
-        yield frame.decode(pieces.stored(index, start, start + step)).reshape(-1)
+    for start in range(0, pieces.row_count(index), step):
+        yield frame.decode(pieces.read_rows(index, start, start + step)).reshape(-1)
 
 
 class Windows:

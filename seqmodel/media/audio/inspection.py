@@ -13,15 +13,15 @@ from seqmodel.files import write_file
 from seqmodel.media.audio.frames import AudioFrames, AudioSettings, Windows, sample_blocks
 from seqmodel.media.audio.reader import Recording
 from seqmodel.media.definitions import FrameDefinition, Pieces
-from seqmodel.media.input import named
-from seqmodel.media.samples import Level, Picture, Shades
+from seqmodel.media.input import naming
+from seqmodel.media.samples import Heatmap, Picture, Tick
 from seqmodel.media.sound import FULL_SCALE
 from seqmodel.media.words import plural
 from seqmodel.plots import ACCENT, PRIMARY, caption, png_bytes, wide_figure
 
 # ---- plots ---------------------------------------------------------------------------------------
 
-COLUMNS = 1000
+MAX_COLUMNS = 1000
 """The maximum number of columns in a PNG, however long the recording."""
 PAGE_COLUMNS, PAGE_ROWS = 400, 128
 """The maximum on a report page: ten columns per tenth of a second of its clip, in a small file."""
@@ -32,11 +32,11 @@ SHADES = 32
 WINDOW_SECONDS = 0.032
 """Long enough for the harmonics of a voice, short enough for syllables."""
 
-QUIET, LOUD = -90.0, -10.0
+MIN_DB, MAX_DB = -90.0, -10.0
 """The ends of every picture's scale, in dB re a full-scale sine, so that pictures are comparable;
 QUIET is about the noise of 16 bits."""
 
-WINDOWS = 8
+MAX_WINDOWS = 8
 """The maximum that a column averages over: enough for a long stretch."""
 
 
@@ -51,47 +51,47 @@ def recording_png(
     """
     from matplotlib import colormaps
 
-    hop = -(-samples // COLUMNS)
-    low, high, power = columns(blocks, window_at(rate), hop)
+    hop = -(-samples // MAX_COLUMNS)
+    low, high, power = columns(blocks, window_size(rate), hop)
     seconds = samples / rate
     figure, (wave, spectrum) = wide_figure(5, 2, 1, sharex=True, height_ratios=(1, 2))
     starts = np.arange(len(low)) * hop / rate
-    given = -(-primer // hop)
-    for at, colour in ((slice(given), ACCENT), (slice(given, None), PRIMARY)):
-        wave.fill_between(starts[at], low[at], high[at], step="post", color=colour, linewidth=0.5)
+    prime_columns = -(-primer // hop)
+    for x, colour in ((slice(prime_columns), ACCENT), (slice(prime_columns, None), PRIMARY)):
+        wave.fill_between(starts[x], low[x], high[x], step="post", color=colour, linewidth=0.5)
     wave.set_xlim(0, seconds)
     wave.set_axisbelow(True)
     wave.grid(linewidth=0.5, color="0.85")
     wave.set_title(caption(title), fontsize=10)
-    shown = spectrum.imshow(
+    image = spectrum.imshow(
         decibels(power.T),
         origin="lower",
         aspect="auto",
         cmap=colormaps["magma"].resampled(SHADES),
         interpolation="nearest",
-        vmin=QUIET,
-        vmax=LOUD,
+        vmin=MIN_DB,
+        vmax=MAX_DB,
         extent=(0, len(low) * hop / rate, 0, rate / 2000),
     )
-    figure.colorbar(shown, ax=[wave, spectrum], label="dB of a full-scale sine", pad=0.01)
+    figure.colorbar(image, ax=[wave, spectrum], label="dB of a full-scale sine", pad=0.01)
     spectrum.set_xlabel("seconds")
     spectrum.set_ylabel("kHz")
     return png_bytes(figure)
 
 
 def spectrogram_picture(frames: NDArray[np.float32], definition: FrameDefinition) -> Picture:
-    """A piece (T, F): x in columns, y in kHz up to half the rate, from `QUIET` to `LOUD` dB.
+    """A piece (T, F): x in columns, y in kHz up to half the rate, from `MIN_DB` to `MAX_DB` dB.
 
     A row is as loud as the loudest frequency in it.
     """
     assert isinstance(definition, AudioFrames)
     samples, rate = np.asarray(frames, np.float32).reshape(-1), definition.rate
     hop = -(-len(samples) // PAGE_COLUMNS)
-    _, _, power = columns([samples], window_at(rate), hop)
+    _, _, power = columns([samples], window_size(rate), hop)
     rows = min(PAGE_ROWS, power.shape[1])
     starts = np.arange(rows) * power.shape[1] // rows
     loudness = decibels(np.maximum.reduceat(power, starts, axis=1).T[::-1])
-    shades = np.rint(255 * (loudness - QUIET) / (LOUD - QUIET)).astype(np.uint8)
+    cells = np.rint(255 * (loudness - MIN_DB) / (MAX_DB - MIN_DB)).astype(np.uint8)
     seconds, peak = len(samples) / rate, float(np.abs(samples).max())
     square = float(np.square(samples, dtype=np.float64).mean())
     level = f"RMS {10 * math.log10(square):.1f} dB, peak {peak:.4f}" if square else "silent"
@@ -101,20 +101,20 @@ def spectrogram_picture(frames: NDArray[np.float32], definition: FrameDefinition
         bottom=0.0,
         top=rate / 2000,
         boxes=(),
-        levels=tuple(Level(khz, f"{khz:g} kHz") for khz in _marks(rate / 2000)),
-        summary=f"spectrogram: {seconds:.1f} s at {rate:,} Hz, from {QUIET:.0f} to {LOUD:.0f} dB; "
-        f"{level}",
-        shades=Shades(len(power), rows, shades.tobytes()),
+        ticks=tuple(Tick(khz, f"{khz:g} kHz") for khz in _tick_values(rate / 2000)),
+        summary=f"spectrogram: {seconds:.1f} s at {rate:,} Hz, from {MIN_DB:.0f} to {MAX_DB:.0f} "
+        f"dB; {level}",
+        heatmap=Heatmap(len(power), rows, cells.tobytes()),
     )
 
 
-def _marks(top: float) -> list[float]:
+def _tick_values(top: float) -> list[float]:
     ten = 10.0 ** math.floor(math.log10(top))
     step = next(step for step in (0.2 * ten, 0.5 * ten, ten, 2 * ten) if top < 5.5 * step)
     return [step * k for k in range(1, math.floor(top / step + 1e-9) + 1)]
 
 
-def window_at(rate: int) -> int:
+def window_size(rate: int) -> int:
     """The power of two nearest to `WINDOW_SECONDS`, in samples."""
     return int(2 ** max(4, round(np.log2(rate * WINDOW_SECONDS))))
 
@@ -125,14 +125,14 @@ def columns(
     """One column per `hop` samples: lowest (C,), highest (C,), power (C, window/2 + 1).
 
     The power is that of a Hann window around the column or, if several fit into it, the mean of up
-    to `WINDOWS`, the first at its beginning. The recording is padded with silence. A full-scale
+    to `MAX_WINDOWS`, the first at its beginning. The recording is padded with silence. A full-scale
     sine has power 1.
     """
-    reach, count = max(window, hop), min(WINDOWS, max(1, hop // window))
-    before = (reach - hop) // 2
-    shape = np.hanning(window)
-    windows, low, high, power = Windows(reach, hop), [], [], []
-    silence = np.zeros(reach - 1, np.float32)
+    span, count = max(window, hop), min(MAX_WINDOWS, max(1, hop // window))
+    before = (span - hop) // 2
+    hann = np.hanning(window)
+    windows, low, high, power = Windows(span, hop), [], [], []
+    silence = np.zeros(span - 1, np.float32)
     for block in chain([silence[:before]], blocks, [silence[before:]]):
         views = windows.of(block)
         if not len(views):
@@ -140,19 +140,19 @@ def columns(
         low.append(views[:, before : before + hop].min(axis=1))
         high.append(views[:, before : before + hop].max(axis=1))
         starts = (hop * k // count for k in range(count))
-        spectra = (np.fft.rfft(views[:, start : start + window] * shape) for start in starts)
-        power.append(sum(np.abs(each) ** 2 for each in spectra) / (count * (shape.sum() / 2) ** 2))
+        spectra = (np.fft.rfft(views[:, start : start + window] * hann) for start in starts)
+        power.append(sum(np.abs(each) ** 2 for each in spectra) / (count * (hann.sum() / 2) ** 2))
     return np.concatenate(low), np.concatenate(high), np.concatenate(power)
 
 
 def decibels(power: NDArray[np.float64]) -> NDArray[np.float64]:
     """Power in dB re a full-scale sine, clipped to QUIET and LOUD."""
-    return np.clip(10 * np.log10(power + 1e-12), QUIET, LOUD)
+    return np.clip(10 * np.log10(power + 1e-12), MIN_DB, MAX_DB)
 
 
 # ---- inspection ----------------------------------------------------------------------------------
 
-CLIPPED = 1 - 1 / FULL_SCALE
+CLIP_LEVEL = 1 - 1 / FULL_SCALE
 """A sample from this level on is as loud as 16 bits allow."""
 BINS = 201
 """Bins in a histogram of samples; odd, so that silence is in the middle of one."""
@@ -162,12 +162,12 @@ def inspect_audio(path: Path, _: Mapping[str, Any], plot: Path | None) -> dict[s
     """Describe an audio file, over all channels, and what `prepare` makes of it."""
     frame_size = AudioSettings().frame_size
     samples, clipped, peak, squares = 0, 0, 0.0, 0.0
-    with named(path):
+    with naming(path):
         with Recording(path) as recording:
             for block in recording.blocks():
                 samples += len(block)
                 size = np.abs(block)
-                clipped += int((size >= CLIPPED).sum())
+                clipped += int((size >= CLIP_LEVEL).sum())
                 peak = max(peak, float(size.max()))
                 squares += float(np.square(block, dtype=np.float64).sum())
         if plot is not None:

@@ -13,18 +13,18 @@ from numpy.typing import NDArray
 from seqmodel.errors import UsageError
 from seqmodel.media.audio.evaluation import Floats, mel_bands, recordings
 from seqmodel.media.audio.frames import AudioFrames, Windows
-from seqmodel.media.definitions import Pieces, PieceSet, Recogniser
+from seqmodel.media.definitions import Classifier, Pieces, PieceSet
 
-BANDS, CEPSTRA, STEPS = 24, 13, 20
+BANDS, CEPSTRA, FRAMES = 24, 13, 20
 """Bands of the spectrum, cepstral coefficients used, and frames used of a recording."""
-FAINTEST, QUIETER = 1e-6, 7.0
+ENERGY_FLOOR, LEVEL_RANGE = 1e-6, 7.0
 """The constant added to all energies; sound begins and ends with frames in which a band has at
 least e^-7 of the maximum energy."""
-MOST_LEARNED = 5000
+MAX_TRAINING_PIECES = 5000
 """At most so many pieces, evenly spaced in train, are learned from: time grows with the square."""
 
 
-def recogniser(train: Pieces, values: NDArray[np.int64]) -> Recogniser:
+def classifier(train: Pieces, values: NDArray[np.int64]) -> Classifier:
     """A classifier of recordings by the value of a label, trained on train's `values` (pieces,).
 
     0 is no value. UsageError without scikit-learn, or unless there are several values.
@@ -38,39 +38,39 @@ def recogniser(train: Pieces, values: NDArray[np.int64]) -> Recogniser:
         raise UsageError(advice) from error
     frame, labelled = train.frame, np.flatnonzero(values)
     assert isinstance(frame, AudioFrames)
-    count = min(len(labelled), MOST_LEARNED)
+    count = min(len(labelled), MAX_TRAINING_PIECES)
     chosen = labelled[np.arange(count) * len(labelled) // max(1, count)]
     if len({*values[chosen]}) < 2:
         raise UsageError("--judge needs a label with several values in train")
-    described = [_described(blocks, frame.rate) for blocks in recordings(train, chosen.tolist())]
-    model = make_pipeline(StandardScaler(), SVC(C=10.0)).fit(described, values[chosen])
+    features = [_features(blocks, frame.rate) for blocks in recordings(train, chosen.tolist())]
+    model = make_pipeline(StandardScaler(), SVC(C=10.0)).fit(features, values[chosen])
 
-    def recognise(pieces: PieceSet) -> NDArray[np.int64]:
-        described = [_described(blocks, frame.rate) for blocks in recordings(pieces)]
-        return np.asarray(model.predict(described))
+    def classify(pieces: PieceSet) -> NDArray[np.int64]:
+        features = [_features(blocks, frame.rate) for blocks in recordings(pieces)]
+        return np.asarray(model.predict(features))
 
-    return recognise
+    return classify
 
 
-def _described(blocks: Iterable[NDArray[np.float32]], rate: int) -> Floats:
+def _features(blocks: Iterable[NDArray[np.float32]], rate: int) -> Floats:
     """Features (STEPS CEPSTRA + 1,) of a recording: cepstra, and the logarithm of its length."""
     size, hop = max(1, round(0.03 * rate)), max(1, round(0.01 * rate))
     windows, bands = Windows(size, hop), mel_bands(BANDS, size // 2 + 1, rate)
-    shape = np.hanning(size + 2)[1:-1]
+    hann = np.hanning(size + 2)[1:-1]
     levels = np.log(
-        FAINTEST
+        ENERGY_FLOOR
         + np.concatenate(
             [
-                np.abs(np.fft.rfft(windows.of(block) * shape)) ** 2 @ bands.T
+                np.abs(np.fft.rfft(windows.of(block) * hann)) ** 2 @ bands.T
                 for block in (*blocks, np.zeros(size, np.float32))  # to have at least one window
             ]
         )
     )
     loudest = levels.max(1)
-    (sound,) = np.nonzero(loudest >= loudest.max() - QUIETER)
-    levels = levels[sound[0] : sound[-1] + 1]
+    (audible,) = np.nonzero(loudest >= loudest.max() - LEVEL_RANGE)
+    levels = levels[audible[0] : audible[-1] + 1]
     cosines = np.cos(np.pi / BANDS * np.outer(np.arange(CEPSTRA), np.arange(BANDS) + 0.5))
-    places = np.arange(len(levels))
-    at = np.linspace(0, places[-1], STEPS)
-    taken = [np.interp(at, places, each) for each in cosines @ levels.T]
-    return np.append(np.concatenate(taken), np.log(len(levels)))
+    frames = np.arange(len(levels))
+    positions = np.linspace(0, frames[-1], FRAMES)
+    resampled = [np.interp(positions, frames, each) for each in cosines @ levels.T]
+    return np.append(np.concatenate(resampled), np.log(len(levels)))

@@ -31,7 +31,7 @@ class View:
     endless = False
     """Whether its size is hidden: from that and the first frames libmpg123 would guess the number
     of frames, and stop there."""
-    following: int | None = None
+    next_start: int | None = None
     """Where the next file begins, after this one."""
     patch = 0, b""
     """An offset from `start`, and the bytes to read there instead of the header's."""
@@ -40,7 +40,7 @@ class View:
         self._file, self._at = file, 0
         self._error: BaseException | None = None
         self.end = file.seek(0, SEEK_END)
-        self.start = self.past_tags(start)
+        self.start = self.skip_tags(start)
         beginning = self.peek(self.start, 128)
         for magic, correct in LAYOUTS:
             if re.match(magic, beginning):
@@ -59,8 +59,8 @@ class View:
         return self._at
 
     def seek(self, offset: int, whence: int = SEEK_SET) -> int:
-        lie = self.endless and (offset, whence) == (0, SEEK_END)
-        size = ENDLESS if lie else self.end - self.start
+        hidden = self.endless and (offset, whence) == (0, SEEK_END)
+        size = ENDLESS if hidden else self.end - self.start
         self._at = max(0, offset + {SEEK_SET: 0, SEEK_CUR: self._at, SEEK_END: size}[whence])
         return self._at
 
@@ -72,35 +72,35 @@ class View:
         except BaseException as error:
             self._error = error
             return b""
-        place, new = self.patch
-        first, last = max(place, self._at), min(place + len(new), self._at + len(data))
+        offset, patch = self.patch
+        first, last = max(offset, self._at), min(offset + len(patch), self._at + len(data))
         if first < last:
-            new = new[first - place : last - place]
-            data = data[: first - self._at] + new + data[last - self._at :]
+            patch = patch[first - offset : last - offset]
+            data = data[: first - self._at] + patch + data[last - self._at :]
         self._at += len(data)
         return data
 
-    def peek(self, place: int, count: int) -> bytes:
+    def peek(self, offset: int, count: int) -> bytes:
         """The unchanged bytes at an offset in the whole file."""
-        self._file.seek(min(place, ENDLESS))  # no file system has more, and some reject it
+        self._file.seek(min(offset, ENDLESS))  # no file system has more, and some reject it
         return self._file.read(count)
 
-    def number(self, place: int, kind: str) -> int:
+    def number(self, offset: int, kind: str) -> int:
         """The number of a `struct` type at an offset in the whole file; 0 beyond the end."""
-        data = self.peek(place, struct.calcsize(kind))
+        data = self.peek(offset, struct.calcsize(kind))
         return int(struct.unpack(kind, data)[0]) if len(data) == struct.calcsize(kind) else 0
 
-    def past_tags(self, place: int) -> int:
-        """The end of the ID3 tags that begin at `place`, if any (id3.org)."""
+    def skip_tags(self, offset: int) -> int:
+        """The end of the ID3 tags that begin at `offset`, if any (id3.org)."""
         while True:
-            tag = self.peek(place, 10)
+            tag = self.peek(offset, 10)
             if tag[:3] == b"TAG":
-                place += 128
+                offset += 128
             elif tag[:3] == b"ID3" and len(tag) == 10:
                 size = sum((byte & 127) << 7 * k for k, byte in enumerate(reversed(tag[6:])))
-                place += 10 + size + (10 if tag[5] & 16 else 0)
+                offset += 10 + size + (10 if tag[5] & 16 else 0)
             else:
-                return place
+                return offset
 
 
 # ---- compressed ---------------------------------------------------------------------------------
@@ -115,15 +115,15 @@ def _flac(view: View, beginning: bytes) -> None:
 
 def _ogg(view: View, _: bytes) -> None:
     """Ogg, up to the page that begins another file, or to the last page (RFC 3533)."""
-    place, begun = view.start, False
-    while (head := view.peek(place, 27))[:4] == b"OggS" and len(head) == 27:
-        if begun and head[5] & 2:
-            view.end = view.following = place
+    offset, has_sound = view.start, False
+    while (head := view.peek(offset, 27))[:4] == b"OggS" and len(head) == 27:
+        if has_sound and head[5] & 2:
+            view.end = view.next_start = offset
             return
-        begun = begun or not head[5] & 2
-        place += 27 + head[26] + sum(view.peek(place + 27, head[26]))
-    damaged = place > view.end or b"OggS" in view.peek(place, 2**20)
-    view.end = view.end if damaged else place
+        has_sound = has_sound or not head[5] & 2
+        offset += 27 + head[26] + sum(view.peek(offset + 27, head[26]))
+    damaged = offset > view.end or b"OggS" in view.peek(offset, 2**20)
+    view.end = view.end if damaged else offset
 
 
 XING = re.compile(
@@ -139,9 +139,9 @@ def _mpeg(view: View, beginning: bytes) -> None:
     if header is None or not flags & 1 or header[2] == bytes(4):
         view.endless, view.samples = True, 0
         return
-    after = view.past_tags(view.start + int.from_bytes(header[3]))
-    if flags & 2 and XING.match(view.peek(after, 128)):
-        view.following = after
+    next_start = view.skip_tags(view.start + int.from_bytes(header[3]))
+    if flags & 2 and XING.match(view.peek(next_start, 128)):
+        view.next_start = next_start
 
 
 # ---- with a size in bytes -----------------------------------------------------------------------
@@ -151,90 +151,90 @@ class Chunks(NamedTuple):
     """A format made of chunks, each of a name, a size and as much data.
 
     The first is at `first`. A name has `name` bytes; a size has the `struct` type `size` and
-    includes `own` bytes of name and size; chunks begin at multiples of `multiple`. The name of the
-    sound's chunk begins with `sound`, and it holds `before` bytes before the first sample. The
-    total size of all chunks is at `whole`, if anywhere.
+    includes `overhead` bytes of name and size; chunks begin at multiples of `alignment`. The name
+    of the sound's chunk begins with `sound`, and it holds `prefix` bytes before the first sample.
+    The total size of all chunks is at `total`, if anywhere.
     """
 
     first: int
     name: int
     size: str
-    own: int
-    multiple: int
+    overhead: int
+    alignment: int
     sound: bytes
-    before: int = 0
-    whole: int | None = None
+    prefix: int = 0
+    total: int | None = None
 
-    def at(self, view: View, place: int) -> tuple[bytes, int, int] | None:
-        """The name of the chunk at `place`, and where its data begin and end; None without one."""
+    def at(self, view: View, offset: int) -> tuple[bytes, int, int] | None:
+        """The name of the chunk at `offset`, and where its data begin and end; None without one."""
         width = struct.calcsize(self.size)
-        head = view.peek(place, self.name + width)
+        head = view.peek(offset, self.name + width)
         if len(head) < self.name + width or not re.match(rb"[ -~]{4}", head):
             return None
-        size = struct.unpack(self.size, head[self.name :])[0] - self.own
-        return head[: self.name], place + len(head), place + len(head) + max(0, size)
+        size = struct.unpack(self.size, head[self.name :])[0] - self.overhead
+        return head[: self.name], offset + len(head), offset + len(head) + max(0, size)
 
 
-RIFF = Chunks(12, 4, "<I", 0, 2, b"data", whole=4)
+RIFF = Chunks(12, 4, "<I", 0, 2, b"data", total=4)
 RIFX = RIFF._replace(size=">I")
-AIFF = Chunks(12, 4, ">I", 0, 2, b"SSND", before=8, whole=4)
-CAF = Chunks(8, 4, ">q", 0, 1, b"data", before=4)
-W64 = Chunks(40, 16, "<q", 24, 8, b"data", whole=16)
+AIFF = Chunks(12, 4, ">I", 0, 2, b"SSND", prefix=8, total=4)
+CAF = Chunks(8, 4, ">q", 0, 1, b"data", prefix=4)
+W64 = Chunks(40, 16, "<q", 24, 8, b"data", total=16)
 
-OPEN = (-1, 2**32 - 1)
+UNKNOWN_SIZES = (-1, 2**32 - 1)
 """Sizes of all ones, as written to a pipe."""
 METADATA = re.compile(rb"TAG|ID3|APETAGEX|LYRICSBEGIN")
 
 
 def _chunked(chunks: Chunks, view: View, beginning: bytes) -> None:
-    place = view.start + chunks.first
-    while chunk := chunks.at(view, place):
+    offset = view.start + chunks.first
+    while chunk := chunks.at(view, offset):
         name, body, end = chunk
         if name.startswith(chunks.sound):
             break
-        place = end + -(end - view.start) % chunks.multiple
+        offset = end + -(end - view.start) % chunks.alignment
     else:
         return
-    field = body - struct.calcsize(chunks.size), chunks.size, chunks.own + chunks.before
+    field = body - struct.calcsize(chunks.size), chunks.size, chunks.overhead + chunks.prefix
     if beginning[12:16] == b"ds64":  # RF64, which has its sizes there
         field = view.start + 28, "<q", 0
-    whole = chunks.whole and view.number(view.start + chunks.whole, chunks.size)
-    _sized(view, field, body + chunks.before, chunks, unsure=whole in (0, *OPEN))
+    total_size = chunks.total and view.number(view.start + chunks.total, chunks.size)
+    _sized(view, field, body + chunks.prefix, chunks, unreliable=total_size in (0, *UNKNOWN_SIZES))
 
 
 def _au(view: View, beginning: bytes) -> None:
     body = view.start + int.from_bytes(beginning[4:8])
-    _sized(view, (view.start + 8, ">I", 0), body, RIFX, unsure=False)
+    _sized(view, (view.start + 8, ">I", 0), body, RIFX, unreliable=False)
 
 
 def _sized(
-    view: View, field: tuple[int, str, int], body: int, chunks: Chunks, *, unsure: bool
+    view: View, field: tuple[int, str, int], body: int, chunks: Chunks, *, unreliable: bool
 ) -> None:
     """Read to the end of the file if a size in the header is too low for the sound from `body` on.
 
-    `field` is the size's offset, its type and how much of it is not sound. If `unsure`, it may be
-    too low even if it is not 0.
+    `field` is the size's offset, its type and how much of it is not sound. If `unreliable`, it may
+    be too low even if it is not 0.
     """
-    place, kind, more = field
-    size, there = view.number(place, kind), view.end - body
-    claimed = 0 if size in OPEN else max(0, size - more)
-    remark = f"its header claims {claimed:,} bytes but {there:,} are there; read "
-    if claimed > there:
+    offset, kind, overhead = field
+    size, available = view.number(offset, kind), view.end - body
+    claimed = 0 if size in UNKNOWN_SIZES else max(0, size - overhead)
+    remark = f"its header claims {claimed:,} bytes but {available:,} are there; read "
+    if claimed > available:
         view.remark = remark + "as far as it goes"
         return
-    after = chunks.at(view, body + claimed)
+    next_chunk = chunks.at(view, body + claimed)
     if (
-        claimed == there
-        or (claimed and not unsure)
-        or (after and after[2] <= view.end)
+        claimed == available
+        or (claimed and not unreliable)
+        or (next_chunk and next_chunk[2] <= view.end)
         or METADATA.match(view.peek(body + claimed, 11))
     ):
         if chunks is W64:  # libsndfile would read all of it
             view.end = body + claimed
         return
-    new = there + more if kind[1] == "q" else min(there + more, 2**32 - 2)
-    view.patch = place - view.start, struct.pack(kind, new)
-    view.remark = "" if size in OPEN else remark + "to the end"
+    corrected = available + overhead if kind[1] == "q" else min(available + overhead, 2**32 - 2)
+    view.patch = offset - view.start, struct.pack(kind, corrected)
+    view.remark = "" if size in UNKNOWN_SIZES else remark + "to the end"
 
 
 LAYOUTS: tuple[tuple[bytes, Callable[[View, bytes], None]], ...] = (
@@ -243,7 +243,7 @@ LAYOUTS: tuple[tuple[bytes, Callable[[View, bytes], None]], ...] = (
     (rb"\xff[\xe0-\xff]", _mpeg),
     (rb"RIFF", partial(_chunked, RIFF)),
     (rb"RIFX", partial(_chunked, RIFX)),
-    (rb"RF64", partial(_chunked, RIFF._replace(whole=None))),
+    (rb"RF64", partial(_chunked, RIFF._replace(total=None))),
     (rb"FORM....AIF", partial(_chunked, AIFF)),
     (rb"caff", partial(_chunked, CAF)),
     (rb"riff", partial(_chunked, W64)),

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from seqmodel.errors import SourceError, reason
 from seqmodel.media.audio.frames import MAX_RATE
 from seqmodel.media.audio.layout import View
-from seqmodel.media.input import opened
+from seqmodel.media.input import open_media
 
 BLOCK = 8192
 """Samples per channel read at a time; of a damaged file, whole blocks are kept."""
@@ -27,7 +27,7 @@ BLOCK = 8192
 MAX_RATIO = 256
 """Maximum ratio of two rates; a larger one is assumed to be a typing error or a damaged header."""
 
-LOUDEST = 4.0
+MAX_PEAK = 4.0
 """12 dB above full scale. Samples beyond full scale are clipped, which barely harms a slightly hot
 mix; larger ones mean that the file's full scale is not 1."""
 
@@ -58,7 +58,7 @@ class Recording:
     """
 
     def __init__(self, path: Path) -> None:
-        with opened(path) as file:
+        with open_media(path) as file:
             self._bytes = os.fdopen(os.dup(file.fileno()), "rb")
         try:
             self._begin(0)
@@ -76,7 +76,7 @@ class Recording:
         try:
             self._view = View(self._bytes, start)
             try:
-                with _no_noise():
+                with _stderr_hidden():
                     self._file = _Stream(self._view)
             finally:
                 self._view.check()
@@ -87,17 +87,17 @@ class Recording:
             raise SourceError(reason(error)) from error
 
     @property
-    def content(self) -> str:
+    def content_hash(self) -> str:
         """SHA-256 of all samples read so far, before mixing and resampling."""
         return self._content.hexdigest()
 
     def blocks(self) -> Iterator[NDArray[np.float32]]:
         """All samples, (n, channels) at a time: in [-1, 1), or beyond if the file's are.
 
-        SourceError if there is no sound, or a sample is not finite or beyond `LOUDEST`.
+        SourceError if there is no sound, or a sample is not finite or beyond `MAX_PEAK`.
         """
         done, files = 0, 0
-        while files == 0 or self._goes_on():
+        while files == 0 or self._begin_next_file():
             files += 1
             for block in self._blocks(done):
                 self._content.update(block.astype("<f4", copy=False).tobytes())
@@ -106,19 +106,19 @@ class Recording:
         if files > 1:
             self.remarks.append(f"contains {files} files; read as one")
 
-    def _goes_on(self) -> bool:
+    def _begin_next_file(self) -> bool:
         """Begin the next file within ours, if there is one that can be read as part of it."""
-        if self._view.following is None:
+        if self._view.next_start is None:
             return False
         with suppress(SourceError):
-            self._begin(self._view.following)
+            self._begin(self._view.next_start)
             if (self._file.samplerate, self._file.channels) == (self.rate, self.channels):
                 return True
         self.remarks.append("contains another file, which cannot be read as part of it")
         return False
 
-    def _blocks(self, before: int) -> Iterator[NDArray[np.float32]]:
-        """All samples of the begun file, `before` samples into the recording."""
+    def _blocks(self, offset: int) -> Iterator[NDArray[np.float32]]:
+        """All samples of the begun file, `offset` samples into the recording."""
         claimed = self._view.samples
         if claimed is None:
             claimed = self._file.frames if self._file.frames < UNKNOWN_LENGTH else 0
@@ -132,22 +132,22 @@ class Recording:
                 broken = str(error)
                 if done == claimed:  # what follows is not sound, and did no harm
                     break
-                block = self._last(done)
+                block = self._samples_before_break(done)
             if not len(block):
                 break
-            self._check(block, before + done)
+            self._check_samples(block, offset + done)
             done += len(block)
             yield block
-        if before + done == 0:
+        if offset + done == 0:
             raise SourceError(f"has no readable sound ({broken})" if broken else "is empty")
         if broken and done != claimed:
-            self.remarks.append(f"breaks off after {(before + done) / self.rate:.3f} s ({broken})")
+            self.remarks.append(f"breaks off after {(offset + done) / self.rate:.3f} s ({broken})")
         elif done < claimed:
             self.remarks.append(f"ends after {done:,} of the {claimed:,} samples of its header")
         elif 0 < claimed < done:
             self.remarks.append(f"has {done:,} samples, though its header claims {claimed:,}")
 
-    def _last(self, done: int) -> NDArray[np.float32]:
+    def _samples_before_break(self, done: int) -> NDArray[np.float32]:
         """The samples from `done` up to a break, which libsndfile drops with the rest."""
         self._begin(self._view.start)
         samples = [np.empty((0, self.channels), np.float32)]
@@ -160,7 +160,7 @@ class Recording:
 
     def _read(self, count: int) -> NDArray[np.float32]:
         try:
-            with _no_noise() if self.subtype.startswith("MPEG") else nullcontext():
+            with _stderr_hidden() if self.subtype.startswith("MPEG") else nullcontext():
                 block: NDArray[np.float32] = self._file.read(count, dtype="float32", always_2d=True)
         except soundfile.LibsndfileError as error:
             self._view.check()
@@ -168,14 +168,14 @@ class Recording:
         self._view.check()
         return block
 
-    def _check(self, block: NDArray[np.float32], done: int) -> None:
+    def _check_samples(self, block: NDArray[np.float32], done: int) -> None:
         finite = np.isfinite(block)
         if not finite.all():
             sample, channel = np.argwhere(~finite)[0]
             value, place = block[sample, channel], done + sample
             raise SourceError(f"holds {value} at {place / self.rate:.3f} s (sample {place:,})")
         peak = float(np.abs(block).max())
-        if peak > LOUDEST:
+        if peak > MAX_PEAK:
             raise SourceError(
                 f"holds samples up to {peak:,.6g}, where full scale is 1: divide them by their "
                 "full scale, such as 32,768"
@@ -200,8 +200,8 @@ class Recording:
             yield block
 
     def _resampled(self, rate: int) -> Iterator[NDArray[np.float32]]:
-        one = self.channels == 1
-        blocks = (block[:, 0] if one else block.mean(axis=1) for block in self.blocks())
+        is_mono = self.channels == 1
+        blocks = (block[:, 0] if is_mono else block.mean(axis=1) for block in self.blocks())
         if rate == self.rate:
             yield from blocks
             return
@@ -226,7 +226,7 @@ def _reason(error: soundfile.LibsndfileError) -> str:
 
 
 @contextmanager
-def _no_noise() -> Iterator[None]:
+def _stderr_hidden() -> Iterator[None]:
     """Hide what the MPEG decoder prints to stderr."""
     try:
         stderr = os.dup(2)

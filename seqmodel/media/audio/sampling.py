@@ -15,18 +15,18 @@ from seqmodel.media.audio.inspection import recording_png, spectrogram_picture
 from seqmodel.media.audio.medium import SAMPLE_SECONDS
 from seqmodel.media.audio.reader import Recording
 from seqmodel.media.definitions import FrameDefinition
-from seqmodel.media.input import named, opened, read_header
-from seqmodel.media.samples import Picture, Progress, SampleRequest, Sampling, Written, unseen
+from seqmodel.media.input import naming, open_media, read_header
+from seqmodel.media.samples import Picture, Progress, SampleRequest, Sampling, Written, no_progress
 from seqmodel.media.sound import FULL_SCALE, MAX_SAMPLES, check_encoder, write_sound
-from seqmodel.media.words import clock, plural
+from seqmodel.media.words import hms, plural
 
 MAX_PRIMER_SAMPLES = 2**24
 """35 minutes at 8 kHz; a primer is held in memory."""
 
-INAUDIBLE = 0.01
+SILENT_SHARE = 0.01
 """A piece whose deviation is at most this share of that of train, 40 dB down, is silent."""
 
-OVERDRIVEN = 0.02
+DISTORTED_SHARE = 0.02
 """A piece with a larger share of its samples at full scale is distorted."""
 
 
@@ -40,46 +40,46 @@ class AudioSampling(Sampling):
         most = MAX_SAMPLES // frame.frame_size
         per_second = frame.rate / frame.frame_size
         default = max(1, round(SAMPLE_SECONDS * per_second))
-        self.length = request.frames_to_draw(default, most, per_second, self._longest)
-        self._asked = request.frames_of_prime(most, per_second)
+        self.length = request.frames_to_draw(default, most, per_second, self._limit_text)
+        self._prime_limit = request.frames_of_prime(most, per_second)
         self.remarks: list[str] = []
         self.primer = np.empty((0, frame.frame_size), np.float32)
         if (path := request.prime) is not None:
             npy = path.suffix.lower() == ".npy"
-            with named(f"--prime {path}"):
+            with naming(f"--prime {path}"):
                 self.primer = self._load_frames(path) if npy else self._load_recording(path)
-        self._included = len(self.primer) if request.include_prime else 0
-        if (self._included + self.length) * frame.frame_size > MAX_SAMPLES:
-            raise UsageError(f"--include-prime asks for more than {self._longest}")
+        self._prime_frames = len(self.primer) if request.include_prime else 0
+        if (self._prime_frames + self.length) * frame.frame_size > MAX_SAMPLES:
+            raise UsageError(f"--include-prime asks for more than {self._limit_text}")
 
     def write(
         self,
         file: BinaryIO,
         chunks: Iterable[NDArray[np.float32]],
-        progress: Progress = unseen,
+        progress: Progress = no_progress,
     ) -> Written:
-        frame, request, included = self._frame, self._request, self._included
-        total, size = included + self.length, frame.frame_size
+        frame, request, prime_frames = self._frame, self._request, self._prime_frames
+        total, size = prime_frames + self.length, frame.frame_size
         drawn = np.zeros(4)  # samples: count, count at full scale, their sum, sum of squares
 
-        def measured() -> Iterator[NDArray[np.float32]]:
-            yield self.primer[:included].reshape(-1)
+        def checked_blocks() -> Iterator[NDArray[np.float32]]:
+            yield self.primer[:prime_frames].reshape(-1)
             for chunk in chunks:
                 block = chunk.reshape(-1)
                 check_finite([block])
-                wide = block.astype(np.float64)
-                loud = (np.abs(wide) > frame.loudest - 0.5 / FULL_SCALE).sum()
-                drawn[:] += len(wide), loud, wide.sum(), (wide**2).sum()
+                floats = block.astype(np.float64)
+                clipped = (np.abs(floats) > frame.full_scale - 0.5 / FULL_SCALE).sum()
+                drawn[:] += len(floats), clipped, floats.sum(), (floats**2).sum()
                 yield block
                 progress(int(drawn[0]), self.length * size)
 
         if request.kind == "png":
-            length, primer, title = total * size, included * size, request.title
-            png = recording_png(measured(), length, frame.rate, title=title, primer=primer)
+            length, primer, title = total * size, prime_frames * size, request.title
+            png = recording_png(checked_blocks(), length, frame.rate, title=title, primer=primer)
             file.write(png)
         else:
-            write_audio(request.kind, file, measured(), frame, total)
-        samples = included * size + int(drawn[0])  # fewer if the chunks end before
+            write_audio(request.kind, file, checked_blocks(), frame, total)
+        samples = prime_frames * size + int(drawn[0])  # fewer if the chunks end before
         return Written(
             f"{samples / frame.rate:,.1f} s ({plural(samples, 'sample')} at {frame.rate:,} Hz)",
             self._hint(*drawn.tolist()),
@@ -88,32 +88,32 @@ class AudioSampling(Sampling):
     def picture(self, frames: NDArray[np.float32]) -> Picture:
         return spectrogram_picture(frames, self._frame)
 
-    def _hint(self, count: float, loud: float, total: float, squares: float) -> str:
-        if loud / count > OVERDRIVEN:
+    def _hint(self, count: float, clipped: float, total: float, squares: float) -> str:
+        if clipped / count > DISTORTED_SHARE:
             return (
-                f"{loud / count:.0%} of the samples at full scale: train longer or, if the "
+                f"{clipped / count:.0%} of the samples at full scale: train longer or, if the "
                 "recordings clip too, make them quieter and prepare them again"
             )
         deviation = math.sqrt(max(0.0, squares / count - (total / count) ** 2))
-        audible = deviation > INAUDIBLE * self._frame.deviation
+        audible = deviation > SILENT_SHARE * self._frame.deviation
         return "" if audible else "silent: try a higher --temperature"
 
     @property
-    def _longest(self) -> str:
+    def _limit_text(self) -> str:
         return (
             f"the {MAX_SAMPLES:,} samples of the longest WAV "
-            f"({clock(MAX_SAMPLES / self._frame.rate)} at {self._frame.rate:,} Hz)"
+            f"({hms(MAX_SAMPLES / self._frame.rate)} at {self._frame.rate:,} Hz)"
         )
 
     def _load_recording(self, path: Path) -> NDArray[np.float32]:
         frame, blocks, samples = self._frame, [], 0
-        asked = MAX_SAMPLES if self._asked is None else self._asked * frame.frame_size
+        limit = MAX_SAMPLES if self._prime_limit is None else self._prime_limit * frame.frame_size
         with Recording(path) as recording:
             for block in recording.mono(frame.rate):
-                blocks.append(block[: asked - samples])
+                blocks.append(block[: limit - samples])
                 samples += len(blocks[-1])
                 self._check_length(samples)
-                if samples == asked:
+                if samples == limit:
                     break
         frames = samples // frame.frame_size
         if not frames:
@@ -128,7 +128,7 @@ class AudioSampling(Sampling):
     def _load_frames(self, path: Path) -> NDArray[np.float32]:
         """The frames of a .npy that `write_audio` wrote, assumed to be at the run's rate."""
         size = self._frame.frame_size
-        with opened(path) as file:
+        with open_media(path) as file:
             try:
                 shape, by_column, dtype, *_ = header = read_header(file)
                 if dtype.hasobject:
@@ -145,12 +145,12 @@ class AudioSampling(Sampling):
                 raise SourceError("is damaged or not a .npy file of numbers") from error
         if not (np.abs(samples) <= 1).all():  # also false for nan
             raise SourceError("holds values that are not samples in [-1, 1]")
-        taken = samples[: self._asked].astype(np.float32)
-        return self._frame.decode(self._frame.encode(taken.ravel()))
+        used = samples[: self._prime_limit].astype(np.float32)
+        return self._frame.decode(self._frame.encode(used.ravel()))
 
     def _check_length(self, samples: int) -> None:
         if samples > MAX_PRIMER_SAMPLES:
-            longest = clock(MAX_PRIMER_SAMPLES / self._frame.rate)
+            longest = hms(MAX_PRIMER_SAMPLES / self._frame.rate)
             raise SourceError(f"is longer than {longest}; add --prime-seconds")
 
 

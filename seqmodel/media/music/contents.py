@@ -50,34 +50,34 @@ def tonic_of(pitches: NDArray[np.integer], duration: NDArray[Any]) -> int:
     # Products with profiles of mean 0 and norm 1 are correlations, up to a factor that is the same
     # for every key.
     centred = [np.array(profile) - np.mean(profile) for profile in (MAJOR, MINOR)]
-    likeness = [degrees @ (profile / np.linalg.norm(profile)) for profile in centred]
-    return int(np.maximum(*likeness).argmax()) if np.ptp(time) else 0
+    correlations = [degrees @ (profile / np.linalg.norm(profile)) for profile in centred]
+    return int(np.maximum(*correlations).argmax()) if np.ptp(time) else 0
 
 
 # ---- timing --------------------------------------------------------------------------------------
 
 SIXTEENTHS, TRIPLETS = Grid.of_beats(4), Grid.of_beats(12)
-BEATS = (SIXTEENTHS, Grid.of_beats(8), TRIPLETS, Grid.of_beats(24))
-SECONDS = tuple(map(Grid.of_seconds, (0.6, 0.25, 0.15, 0.125, 0.1, 0.05, 0.025)))
-"""The grids that may be suggested, the coarsest first. Whatever lies on the first of `BEATS` lies
-on them all, and whatever lies on any of `SECONDS` lies on the last."""
-FREE = SECONDS[-2:]
+BEAT_GRIDS = (SIXTEENTHS, Grid.of_beats(8), TRIPLETS, Grid.of_beats(24))
+TIME_GRIDS = tuple(map(Grid.of_seconds, (0.6, 0.25, 0.15, 0.125, 0.1, 0.05, 0.025)))
+"""The grids that may be suggested, the coarsest first. Whatever lies on the first of `BEAT_GRIDS`
+lies on them all, and whatever lies on any of `TIME_GRIDS` lies on the last."""
+FREE_GRIDS = TIME_GRIDS[-2:]
 """Those that move nothing far, for music that lies on no grid."""
 
 ON_GRID = 1 / 12
 """An onset this far from a step, in steps, lies on the grid: one of six does by chance."""
 ROUNDED = 1 / 4
 """So does one that is at most half a tick from a step, and this far."""
-NEAR = 0.03
+NEAR_SECONDS = 0.03
 """Seconds that an onset off the grid may be moved: players together are as far apart (Rasch 1979).
 """
-NEARLY_ALL = 0.98
+FITTING_SHARE = 0.98
 """The share of onsets that lie on, or near, a grid that fits."""
-APART = 0.99
+DISTINCT_SHARE = 0.99
 """The share of onsets that share no frame there with an earlier one of their part and pitch."""
-HALF = 0.5
+PULSE_SHARE = 0.5
 """The share of onsets on a grid from which on the music has that pulse at all."""
-WORTH_SAYING = 0.005
+NOTABLE_SHARE = 0.005
 
 
 class Timing:
@@ -99,7 +99,7 @@ class Timing:
         on, off = score.on_tick[chosen], score.off_tick[chosen]
         notes, beat, steps = len(on), score.ticks_per_unit, self._grid.steps_per_beat
         self.notes += notes
-        for grid in FREE:
+        for grid in FREE_GRIDS:
             self._near[grid] += notes
         if steps:
             length, step = (off - on) * steps, float(beat)
@@ -110,7 +110,7 @@ class Timing:
             self._short += int(np.count_nonzero((length > 0) & (length < step)))
         if steps and 4 % steps == 0 and not (on * steps % beat).any():
             # Most scores, quickly: they are on all grids of beats, each a multiple of this one.
-            for grid in {self._grid, *BEATS}:
+            for grid in {self._grid, *BEAT_GRIDS}:
                 self._on[grid] += notes
                 self._near[grid] += notes
             return
@@ -118,22 +118,22 @@ class Timing:
         part = (score.track << 11 | score.channel.astype(np.int64) << 7 | score.pitch)[chosen]
         order = np.lexsort((on, part))
         on, part = on[order], part[order]
-        again = (part[1:] == part[:-1]) & (on[1:] > on[:-1])
+        repeats = (part[1:] == part[:-1]) & (on[1:] > on[:-1])
         counted = dict[Grid, int]()
 
         def count(*grids: Grid) -> bool:
             """Whether on one of them, all of beats or in seconds, lies at least half."""
             if new := [grid for grid in grids if grid not in counted]:
-                counted.update(zip(new, self._count(score, on, again, new), strict=True))
-            return max(counted[grid] for grid in grids) >= HALF * notes
+                counted.update(zip(new, self._count(score, on, repeats, new), strict=True))
+            return max(counted[grid] for grid in grids) >= PULSE_SHARE * notes
 
         count(self._grid)
         if not score.smpte and count(SIXTEENTHS, TRIPLETS):
-            count(*BEATS)
-        elif count(FREE[-1]):
-            count(*SECONDS)
+            count(*BEAT_GRIDS)
+        elif count(FREE_GRIDS[-1]):
+            count(*TIME_GRIDS)
         else:
-            count(*FREE)
+            count(*FREE_GRIDS)
 
     def update(self, other: "Timing") -> None:
         """Count what another has counted."""
@@ -146,11 +146,11 @@ class Timing:
         self._merged.update(other._merged)
 
     def _count(
-        self, score: Score, on: NDArray[np.int64], again: NDArray[np.bool_], grids: Sequence[Grid]
+        self, score: Score, on: NDArray[np.int64], repeats: NDArray[np.bool_], grids: Sequence[Grid]
     ) -> list[int]:
         """How many onsets (N,) lie on each grid, all of beats or all in seconds.
 
-        `again` (N - 1,): which repeat the note before.
+        `repeats` (N - 1,): which repeat the note before.
         """
         tolerance = np.full((len(grids), 1), ON_GRID)
         if grids[0].steps_per_beat:
@@ -166,19 +166,19 @@ class Timing:
         away = np.abs(place - frame)
         on_grid = away <= tolerance + 1e-9
         away *= step
-        merged = again & (frame[:, 1:] == frame[:, :-1])
-        each = on_grid, merged, on_grid | (away <= NEAR)
-        counts = np.array([np.count_nonzero(which, axis=1) for which in each]).T.tolist()
-        for k, (grid, (here, joined, near)) in enumerate(zip(grids, counts, strict=True)):
-            self._on[grid] += here
+        merged = repeats & (frame[:, 1:] == frame[:, :-1])
+        each = on_grid, merged, on_grid | (away <= NEAR_SECONDS)
+        counts = np.array([np.count_nonzero(mask, axis=1) for mask in each]).T.tolist()
+        for k, (grid, (exact, joined, near)) in enumerate(zip(grids, counts, strict=True)):
+            self._on[grid] += exact
             self._merged[grid] += joined
-            if grid not in FREE:
+            if grid not in FREE_GRIDS:
                 self._near[grid] += near
             if grid == self._grid:
                 self._seconds_off += float(away[k][~on_grid[k]].sum())
             if grid == TRIPLETS:
                 self._triplets += int(np.count_nonzero(on_grid[k] & (frame[k] % 3 > 0)))
-        return [here for here, *_ in counts]
+        return [exact for exact, *_ in counts]
 
     def to_json(self) -> dict[str, Any]:
         suggestion = self.suggestion()
@@ -198,8 +198,8 @@ class Timing:
         If there is none, and too many would be moved far on the present grid, the coarsest that
         moves few: of beats if there is a pulse, otherwise in seconds.
         """
-        exact = (self._grid, *BEATS) if self._pulse else (self._grid, *BEATS, *SECONDS)
-        near = (self._grid, *(BEATS if self._pulse else FREE))
+        exact = (self._grid, *BEAT_GRIDS) if self._pulse else (self._grid, *BEAT_GRIDS, *TIME_GRIDS)
+        near = (self._grid, *(BEAT_GRIDS if self._pulse else FREE_GRIDS))
         fitting = [grid for grid in exact if self._fits(self._on, grid)]
         fitting += [grid for grid in near if self._fits(self._near, grid)]
         return fitting[0] if fitting and fitting[0] != self._grid else None
@@ -207,11 +207,11 @@ class Timing:
     def _fits(self, counts: Counter[Grid], grid: Grid) -> bool:
         """Whether the counts of onsets say so, and enough of them have a frame of their own."""
         apart = self.notes - self._merged[grid]
-        return counts[grid] >= NEARLY_ALL * self.notes and apart >= APART * self.notes
+        return counts[grid] >= FITTING_SHARE * self.notes and apart >= DISTINCT_SHARE * self.notes
 
     @property
     def _pulse(self) -> bool:
-        return max(self._on[grid] for grid in BEATS) >= HALF * self.notes
+        return max(self._on[grid] for grid in BEAT_GRIDS) >= PULSE_SHARE * self.notes
 
     def _share(self, count: int) -> float:
         return round(count / max(self.notes, 1), 4)
@@ -221,7 +221,7 @@ def timing_text(values: Mapping[str, Any], grid: Grid | str) -> str:
     """`Timing.to_json` in words."""
     odd = {"triplets": "are triplets", "shorter_than_a_step": "of notes are shorter than a step"}
     oddities = [
-        f"{values[name]:.1%} {what}" for name, what in odd.items() if values[name] > WORTH_SAYING
+        f"{values[name]:.1%} {what}" for name, what in odd.items() if values[name] > NOTABLE_SHARE
     ]
     text = f"{values['on_grid']:.1%} of onsets lie on the grid ({grid}), the others "
     text = "; ".join([f"{text}{values['off_by_ms']} ms off on average", *oddities])
@@ -251,8 +251,8 @@ class Contents:
         """Count what a piece holds."""
         self.timing.add(score)
         of_drums = score.channel == DRUM_CHANNEL
-        long = (score.off_tick > score.on_tick) & (not self._kit)
-        velocities = score.velocity[of_drums | long]
+        has_length = (score.off_tick > score.on_tick) & (not self._kit)
+        velocities = score.velocity[of_drums | has_length]
         if len(velocities):
             self._widen("velocities", int(velocities.min()), int(velocities.max()))
         if not score.smpte:
@@ -307,7 +307,7 @@ class Contents:
         self._ranges[name] = min(before[0], low), max(before[1], high)
 
 
-def left_out(contents: Mapping[str, Any], frame: PianoRollFrames) -> list[str]:
+def not_kept(contents: Mapping[str, Any], frame: PianoRollFrames) -> list[str]:
     """What a dataset of such frames does not keep of `Contents.to_json`, a phrase each."""
     lost = []
     quietest, loudest = contents.get("velocities", (0, 0))
@@ -316,8 +316,8 @@ def left_out(contents: Mapping[str, Any], frame: PianoRollFrames) -> list[str]:
     slowest, fastest = contents.get("tempo_range_bpm", (0, 0))
     if frame.grid.steps_per_beat and slowest < fastest:
         changes = contents["tempo_changes"]
-        which = plural(changes, "tempo change") if changes else "tempos but their median"
-        lost.append(f"{which} ({slowest:g} to {fastest:g} bpm)")
+        what = plural(changes, "tempo change") if changes else "tempos but their median"
+        lost.append(f"{what} ({slowest:g} to {fastest:g} bpm)")
     if not frame.grid.steps_per_beat and list(contents["meters"]) not in ([], ["4/4"]):
         lost.append(f"time signatures ({some(contents['meters'])})")
     if frame.kit:

@@ -22,9 +22,9 @@ WINDOWS = (8, 16, 32)
 
 BLOCK = 2**14
 """Frames hashed at once, few enough for a processor's cache; more if a piece is longer."""
-AT_ONCE = 2**21
+QUERY_FRAMES = 2**21
 """Frames of other splits that are looked for in train at once, in 27 bytes each."""
-TABLE = np.uint64(2**22 - 1)
+FILTER_MASK = np.uint64(2**22 - 1)
 """The bits of a hash that rule out most windows that are not looked for."""
 
 Hashes = list[NDArray[np.uint64]]
@@ -39,28 +39,28 @@ def shares_in_train(splits: Mapping[str, Pieces], train: Pieces) -> dict[str, di
     """
     copied = {name: dict.fromkeys(WINDOWS, 0) for name in splits}
     again = {name: _blocks(pieces) for name, pieces in splits.items()}
-    for names, sought in _portions(splits):
+    for names, queries in _query_blocks(splits):
         for block in _blocks(train):
-            for each, theirs in zip(sought, _hashes(*block), strict=True):
-                each.look_for_in(theirs)
+            for each, train_hashes in zip(queries, _hashes(*block), strict=True):
+                each.mark_found(train_hashes)
         for name in names:
             hashes = _hashes(*next(again[name]))  # once more: to keep them takes as much memory
             covered = np.zeros(len(hashes[0]), bool)
-            for n, each, own in [*zip(WINDOWS, sought, hashes, strict=True)][::-1]:
-                at = np.flatnonzero(each.found[np.searchsorted(each.known, own)])
-                inside = np.zeros(len(own) + 1, np.int64)  # 1 at a begin, -1 behind an end
+            for n, each, split_hashes in [*zip(WINDOWS, queries, hashes, strict=True)][::-1]:
+                at = np.flatnonzero(each.found[np.searchsorted(each.known, split_hashes)])
+                inside = np.zeros(len(split_hashes) + 1, np.int64)  # 1 at a begin, -1 behind an end
                 inside[at] += 1
                 inside[at + n] -= 1
                 covered |= np.cumsum(inside[:-1]) > 0
                 copied[name][n] += int(np.count_nonzero(covered))
-        del sought, each  # before the next ones are made
+        del queries, each  # before the next ones are made
     return {
         name: {str(n): count / splits[name].frames for n, count in counts.items()}
         for name, counts in copied.items()
     }
 
 
-class _Sought:
+class _Queries:
     """The hashes of windows of some length, sorted, and which are `found`: of equal ones the first.
 
     What stands for no passage, 0, never is.
@@ -70,43 +70,43 @@ class _Sought:
         self.known = np.concatenate([np.zeros(1, np.uint64), *hashes])
         self.known.sort()
         self.found = np.zeros(len(self.known), bool)
-        self._perhaps = np.zeros(int(TABLE) + 1, bool)
-        self._perhaps[self.known & TABLE] = True
+        self._filter = np.zeros(int(FILTER_MASK) + 1, bool)
+        self._filter[self.known & FILTER_MASK] = True
 
-    def look_for_in(self, hashes: NDArray[np.uint64]) -> None:
-        hashes = np.sort(hashes[self._perhaps[hashes & TABLE]])  # sorted they are found faster
+    def mark_found(self, hashes: NDArray[np.uint64]) -> None:
+        hashes = np.sort(hashes[self._filter[hashes & FILTER_MASK]])  # sorted they are found faster
         at = np.searchsorted(self.known[:-1], hashes)
         self.found[at[self.known[at] == hashes]] = True
         self.found[0] = False
 
 
-def _portions(splits: Mapping[str, Pieces]) -> Iterator[tuple[list[str], list[_Sought]]]:
+def _query_blocks(splits: Mapping[str, Pieces]) -> Iterator[tuple[list[str], list[_Queries]]]:
     """Of some blocks, one after the other, the names of their splits, and all of their hashes."""
     blocks = ((name, *block) for name, pieces in splits.items() for block in _blocks(pieces))
     while True:
         names, hashes, count = list[str](), [Hashes() for _ in WINDOWS], 0
         for name, frames, piece in blocks:
             names.append(name)
-            for each, own in zip(hashes, _hashes(frames, piece), strict=True):
-                each.append(own[own > 0])
+            for each, of_block in zip(hashes, _hashes(frames, piece), strict=True):
+                each.append(of_block[of_block > 0])
             count += len(frames)
-            if count >= AT_ONCE:
+            if count >= QUERY_FRAMES:
                 break
         if not names:
             return
-        yield names, [_Sought(hashes.pop(0)) for _ in WINDOWS]
+        yield names, [_Queries(hashes.pop(0)) for _ in WINDOWS]
 
 
 def _blocks(pieces: Pieces) -> Iterator[tuple[NDArray[np.uint8], NDArray[np.int64]]]:
     """Frames (T, F) of pieces one after the other, and the index of each one's piece (T,)."""
-    held, count = list[NDArray[np.uint8]](), 0
+    pending, count = list[NDArray[np.uint8]](), 0
     for k, frames in enumerate(pieces, 1):
-        held.append(frames)
+        pending.append(frames)
         count += len(frames)
         if k == len(pieces) or count >= BLOCK:
-            lengths = list(map(len, held))
-            yield np.concatenate(held), np.repeat(np.arange(len(held)), lengths)
-            held, count = [], 0
+            lengths = list(map(len, pending))
+            yield np.concatenate(pending), np.repeat(np.arange(len(pending)), lengths)
+            pending, count = [], 0
 
 
 def _hashes(frames: NDArray[np.uint8], piece: NDArray[np.int64]) -> Hashes:
@@ -121,20 +121,20 @@ def _hashes(frames: NDArray[np.uint8], piece: NDArray[np.int64]) -> Hashes:
         low, high = words[:2]
         lowest = np.where(low > 0, _lowest_bit(low), 64 + _lowest_bit(high))
         lowest[(low | high) == 0] = NOTES
-    up = (lowest % NOTES).astype(np.uint64)
+    shift = (lowest % NOTES).astype(np.uint64)
     hashes = np.full(T, MIXERS[0])
     for low, high in words.reshape(-1, 2, T):
         # Words shifted by 64 or more are 0, also by what would be below 0 if it had a sign.
-        hashes = _mixed(hashes ^ (low >> up | high << 64 - up | high >> up - 64))
-        hashes = _mixed(hashes ^ high >> up)
+        hashes = _mix(hashes ^ (low >> shift | high << 64 - shift | high >> shift - 64))
+        hashes = _mix(hashes ^ high >> shift)
     changes = np.zeros(T, np.int64)
     np.cumsum((words[:, 1:] != words[:, :-1]).any(axis=0), out=changes[1:])
     found, n = Hashes(), 1
     while n < WINDOWS[-1]:
-        apart = lowest[n:] - lowest[:-n]
-        apart[(lowest[:-n] == NOTES) | (lowest[n:] == NOTES)] = 0
+        interval = lowest[n:] - lowest[:-n]
+        interval[(lowest[:-n] == NOTES) | (lowest[n:] == NOTES)] = 0
         halves = hashes[:-n] * MIXERS[0] + hashes[n:]
-        hashes = _mixed(halves ^ (apart + NOTES).astype(np.uint64) * MIXERS[1])
+        hashes = _mix(halves ^ (interval + NOTES).astype(np.uint64) * MIXERS[1])
         lowest, n = np.minimum(lowest[:-n], lowest[n:]), 2 * n
         if n in WINDOWS:
             begin, end = slice(len(hashes)), slice(n - 1, n - 1 + len(hashes))
@@ -147,7 +147,7 @@ def _hashes(frames: NDArray[np.uint8], piece: NDArray[np.int64]) -> Hashes:
 MIXERS = np.array([0xBF58476D1CE4E5B9, 0x94D049BB133111EB], np.uint64)
 
 
-def _mixed(numbers: NDArray[np.uint64]) -> NDArray[np.uint64]:
+def _mix(numbers: NDArray[np.uint64]) -> NDArray[np.uint64]:
     """Numbers (T,), changed in place, each bit of which depends on all (Steele et al. 2014)."""
     for shift, factor in zip(np.array([30, 27], np.uint64), MIXERS, strict=True):
         numbers ^= numbers >> shift
@@ -170,28 +170,28 @@ def longest_copies(
     Frames (T, F) are equal only note by note: a transposed copy does not count. Exact: runs of L
     frames that occur on both sides are numbered by content, and only they can grow to L + 1.
     """
-    theirs, ours = ([_values(pack(piece)) for piece in of] for of in (train, pieces))
-    longest = np.zeros(len(ours), np.int64)
-    lengths = np.array([len(piece) for piece in [*theirs, *ours]], np.int64)
-    owner = np.repeat(np.arange(len(lengths)) - len(theirs), lengths)  # below 0 in train
+    train_frames, own_frames = ([_values(pack(piece)) for piece in of] for of in (train, pieces))
+    longest = np.zeros(len(own_frames), np.int64)
+    lengths = np.array([len(piece) for piece in [*train_frames, *own_frames]], np.int64)
+    owner = np.repeat(np.arange(len(lengths)) - len(train_frames), lengths)  # below 0 in train
     end = np.repeat(np.cumsum(lengths), lengths)
     if not len(owner):
         return longest
-    content, frame = np.unique(np.concatenate([*theirs, *ours]), return_inverse=True)
-    at, stretch, length = np.arange(len(owner)), np.zeros(len(owner), np.int64), 0
-    while len(at):
-        # The runs of `length` frames that begin at `at`, extended by one frame.
-        inside = at + length < end[at]
-        at = at[inside]
-        grown = stretch[inside] * len(content) + frame[at + length]
-        known, stretch = np.unique(grown, return_inverse=True)
+    content, frame = np.unique(np.concatenate([*train_frames, *own_frames]), return_inverse=True)
+    starts, run_ids, length = np.arange(len(owner)), np.zeros(len(owner), np.int64), 0
+    while len(starts):
+        # The runs of `length` frames that begin at `starts`, extended by one frame.
+        inside = starts + length < end[starts]
+        starts = starts[inside]
+        grown = run_ids[inside] * len(content) + frame[starts + length]
+        runs, run_ids = np.unique(grown, return_inverse=True)
         length += 1
-        sampled = owner[at] >= 0
-        shared = np.zeros((2, len(known)), bool)
-        shared[0, stretch[sampled]] = shared[1, stretch[~sampled]] = True
-        both = (shared[0] & shared[1])[stretch]
-        at, stretch = at[both], stretch[both]
-        longest[owner[at[owner[at] >= 0]]] = length
+        sampled = owner[starts] >= 0
+        shared = np.zeros((2, len(runs)), bool)
+        shared[0, run_ids[sampled]] = shared[1, run_ids[~sampled]] = True
+        both = (shared[0] & shared[1])[run_ids]
+        starts, run_ids = starts[both], run_ids[both]
+        longest[owner[starts[owner[starts] >= 0]]] = length
     return longest
 
 

@@ -18,13 +18,13 @@ from numpy.typing import NDArray
 from seqmodel.errors import SeqmodelError, SourceError
 from seqmodel.media.definitions import Work
 from seqmodel.media.input import read_whole
-from seqmodel.media.marks import LARGEST, Levels
-from seqmodel.media.music.contents import HALF, ON_GRID, Contents, left_out, semitones_to_c
+from seqmodel.media.marks import MAX_NUMBER, Levels
+from seqmodel.media.music.contents import ON_GRID, PULSE_SHARE, Contents, not_kept, semitones_to_c
 from seqmodel.media.music.frames import (
-    OF_A_FRAME,
     ON_TIME,
+    TIMING_PER_FRAME,
     PianoRollFrames,
-    SourcesFrames,
+    SourceSettings,
     chord_lengths,
     has_onsets,
     is_kit,
@@ -35,15 +35,15 @@ from seqmodel.media.music.frames import (
 )
 from seqmodel.media.music.grid import (
     DRUM_CHANNEL,
-    FASTEST,
     KIT,
+    MAX_TEMPO,
     MIDI_SUFFIXES,
+    MIN_TEMPO,
     NOTES,
     ROLL_SUFFIXES,
-    SLOWEST,
     Grid,
 )
-from seqmodel.media.music.metre import MOST_SIGNATURES, Metre, Metres, Signature, suggested
+from seqmodel.media.music.metre import MAX_SIGNATURES, Metre, Metres, Signature, infer_metre
 from seqmodel.media.music.midi import Score, begins_like_midi, read_score
 from seqmodel.media.music.parts import commonest_tracks, parts_of_notes
 from seqmodel.media.music.placing import PlacedNotes, Tally, frames_in_beats, place
@@ -56,22 +56,22 @@ class MidiPiece(NamedTuple):
 
     frames: NDArray[np.uint8]
     """(T, 88), (T, 176) with onsets, more with marks, or (T, 47) of a kit."""
-    content: str
-    """`Work.content`."""
+    content_hash: str
+    """`Work.content_hash`."""
     transposed: int
     """Semitones by which it was moved to C."""
     placed: PlacedNotes
 
 
-class Found(NamedTuple):
+class PreparedPiece(NamedTuple):
     """What one piece becomes, known without any other: rows as stored, and the rest of `Work`.
 
     `programs` are its notes by part and program; `others`: whether any is of no part named.
     """
 
     rows: NDArray[np.uint8]
-    content: str
-    prepared: str
+    content_hash: str
+    frames_hash: str
     facts: dict[str, Any]
     repairs: list[str]
     metres: Metres
@@ -89,23 +89,23 @@ class MusicCorpus:
     """
 
     def __init__(
-        self, settings: PianoRollFrames | SourcesFrames, paths: Sequence[Path] = (), *_: object
+        self, settings: PianoRollFrames | SourceSettings, paths: Sequence[Path] = (), *_: object
     ) -> None:
-        self._of_run = isinstance(settings, PianoRollFrames)
+        self._for_run = isinstance(settings, PianoRollFrames)
         if isinstance(settings, PianoRollFrames):
-            settings = SourcesFrames(settings)
-        self._decided, self._midi = settings.decided, settings.frame
-        if "tracks" in self._decided:
+            settings = SourceSettings(settings)
+        self._from_sources, self._midi = settings.from_sources, settings.frame
+        if "tracks" in self._from_sources:
             names = commonest_tracks(_scores(paths), drums=self._midi.drums)
             part = {"part": Levels.of_names(names)}
             self._midi = replace(self._midi, marks={**self._midi.marks, **part})
-        self._apart = not any(path.suffix.lower() in ROLL_SUFFIXES for path in paths)
-        if not self._apart:
-            onsets = self._midi.onsets and "onsets" not in self._decided
-            pedal = self._midi.pedal and "pedal" not in self._decided
+        self._only_midi = not any(path.suffix.lower() in ROLL_SUFFIXES for path in paths)
+        if not self._only_midi:
+            onsets = self._midi.onsets and "onsets" not in self._from_sources
+            pedal = self._midi.pedal and "pedal" not in self._from_sources
             self._midi = replace(self._midi, onsets=onsets, pedal=pedal)
         self._frame = self._midi
-        self._first: Path | None = None  # the source whose grid is taken
+        self._grid_source: Path | None = None  # the source whose grid is taken
         self._assumed: list[Path] = []
         self._overruled: list[str] = []
         self._tally = Tally()
@@ -115,10 +115,10 @@ class MusicCorpus:
         # part and program.
         self._train_metres, self._train_tempos = Counter[Metre](), list[float]()
         self._longest_chord = 0
-        self._marks = {name: np.zeros(LARGEST + 1, np.int64) for name in self._midi.marks}
+        self._marks = {name: np.zeros(MAX_NUMBER + 1, np.int64) for name in self._midi.marks}
         self._programs = Counter[tuple[int, int]]()
         # Whether any note, or any that a run may read, is of no part that is named.
-        self._others = self._of_run
+        self._has_others = self._for_run
 
     @property
     def frame(self) -> PianoRollFrames:
@@ -127,7 +127,7 @@ class MusicCorpus:
         for name, counts in self._marks.items():
             levels = frame.marks[name]
             if levels.names:
-                kept = levels.names if self._others else levels.names[:-1]
+                kept = levels.names if self._has_others else levels.names[:-1]
                 marks[name] = Levels.of_names(kept or levels.names)
             else:
                 marks[name] = Levels.of(counts) if counts.any() else levels
@@ -142,7 +142,7 @@ class MusicCorpus:
             tempo=tempos[(len(tempos) - 1) // 2] if tempos else frame.tempo,
             longest_chord=self._longest_chord or frame.longest_chord,
             marks=marks,
-            programs=frame.programs if self._of_run else commonest,
+            programs=frame.programs if self._for_run else commonest,
             pedal=self._tally.lengthened > 0,
         )
 
@@ -154,27 +154,27 @@ class MusicCorpus:
             contents = self._contents.to_json()
             facts["notes"] = self._tally.to_json()
             facts["timing"], facts["contents"] = self._contents.timing.to_json(), contents
-            facts["not_kept"] = left_out(contents, self.frame)
+            facts["not_kept"] = not_kept(contents, self.frame)
         if parts := self.frame.parts:
             notes = self._marks["part"][1:].tolist()
             facts["parts"] = {part.name: n for part, n in zip(parts, notes, strict=False)}
         remarks = [*self._overruled]
         if self._assumed:
-            many = len(self._assumed) > 1
-            which = f"{plural(len(self._assumed), 'file')}, such as {self._assumed[0]}, do"
+            several = len(self._assumed) > 1
+            files = f"{plural(len(self._assumed), 'file')}, such as {self._assumed[0]}, do"
             remarks.append(
-                f"{which if many else f'{self._assumed[0]} does'} not state the grid: "
+                f"{files if several else f'{self._assumed[0]} does'} not state the grid: "
                 f"{self.frame.grid} assumed; --steps-per-beat says otherwise"
             )
         if self._frame.grid.steps_per_beat:
             facts["metre"] = self._metres.to_json()
         return {**facts, "grid_remarks": remarks} if remarks else facts
 
-    def read(self, path: Path) -> Found | None:
+    def read(self, path: Path) -> PreparedPiece | None:
         """See `Corpus`; None where there are rolls, whose grid MIDI files may have to take."""
-        return self._read(path) if self._apart else None
+        return self._read(path) if self._only_midi else None
 
-    def _read(self, path: Path) -> Found:
+    def _read(self, path: Path) -> PreparedPiece:
         piece, frame = load_midi(path, self._midi), self._midi
         score, parts = piece.placed.score, None
         contents, programs, others = Contents(frame), Counter[tuple[int, int]](), False
@@ -185,23 +185,23 @@ class MusicCorpus:
             parts = of_score[piece.placed.chosen]
             others = bool((parts == len(names)).any())
         facts = {"transposed": piece.transposed}
-        found = self._found(path.as_posix(), piece.frames, piece.content, facts, score)
+        prepared = self._prepare(path.as_posix(), piece.frames, piece.content_hash, facts, score)
         tally = piece.placed.tally(piece.frames, parts)
-        return found._replace(tally=tally, contents=contents, programs=programs, others=others)
+        return prepared._replace(tally=tally, contents=contents, programs=programs, others=others)
 
     def works(self, path: Path, read: Any = None) -> Iterator[Work]:
         """The one piece of a MIDI file, or all pieces of a file of rolls."""
         if path.suffix.lower() not in ROLL_SUFFIXES:
-            found: Found = self._read(path) if read is None else read
-            self._agree(path, self._midi.grid)
-            yield self._work(path.as_posix(), found)
+            prepared: PreparedPiece = self._read(path) if read is None else read
+            self._check_grid(path, self._midi.grid)
+            yield self._work(path.as_posix(), prepared)
             return
         if self.frame.transpose_to_c:
             raise SourceError("is a roll, which cannot be transposed to C; only MIDI files can")
         file = read_published(path)
         for roll in (roll for rolls in file.pieces.values() for roll in rolls):
             self._check_roll(roll)
-        self._agree(path, file.grid, file)
+        self._check_grid(path, file.grid, file)
         for split, rolls in file.pieces.items():
             for k, roll in enumerate(rolls):
                 source, others = f"{path}#{split or 'piece'}/{k}", False
@@ -214,18 +214,18 @@ class MusicCorpus:
                         others = bool((marks_in(frames)["part"] == len(names)).any())
                 frames = frames if self._midi.onsets else sounding(frames)
                 # A roll has no finer grid behind it: it is its own content.
-                found = self._found(source, frames, _sha256(pack(roll.frames)), facts)
-                yield self._work(source, found._replace(others=others), split or None)
+                prepared = self._prepare(source, frames, _sha256(pack(roll.frames)), facts)
+                yield self._work(source, prepared._replace(others=others), split or None)
 
     def _check_roll(self, roll: Roll) -> None:
         """SourceError unless a piece of a file of rolls says what the frames need."""
         frame, voices = self._midi, roll.pitches is not None
         _check_rows(roll.frames, frame)
         unknown = [name for name in frame.marks if name != "part" or not voices]
-        if unknown and not self._of_run:
+        if unknown and not self._for_run:
             raise SourceError(f"does not say the {listed(unknown)} of each note, as MIDI files do")
         if "part" in frame.marks and voices:
-            if "tracks" in self._decided:
+            if "tracks" in self._from_sources:
                 raise SourceError("has voices without names", "--parts with a name for each")
         elif frame.onsets and not has_onsets(roll.frames):
             raise SourceError(
@@ -233,93 +233,93 @@ class MusicCorpus:
                 "1 (struck) and 2 (held)"
             )
 
-    def _found(
-        self, source: str, frames: NDArray[np.uint8], content: str, facts: dict[str, Any],
+    def _prepare(
+        self, source: str, frames: NDArray[np.uint8], content_hash: str, facts: dict[str, Any],
         score: Score | None = None,
-    ) -> Found:  # fmt: skip
+    ) -> PreparedPiece:  # fmt: skip
         grid, rows, metres = self._frame.grid, self._frame.encode(frames), Metres()
         repairs = [*score.remarks] if score else []
         signatures: tuple[Signature, ...] = ()
         if grid.steps_per_beat:
             stated = stated_metre(score, grid) if score else []
             all_of_them = metres.of(source, stated, _onsets(frames, score, grid), grid)
-            signatures = all_of_them[:MOST_SIGNATURES]
+            signatures = all_of_them[:MAX_SIGNATURES]
             facts["metre"] = [list(each) for each in signatures]
             if len(all_of_them) > len(signatures):
                 what = f"{len(all_of_them):,} time signatures, of which the first "
                 repairs.append(f"{what}{len(signatures)} are kept")
             if score:
-                facts["tempo"] = round(min(max(score.median_tempo, SLOWEST), FASTEST), 2)
-        return Found(rows, content, _sha256(rows), facts, repairs, metres, signatures)
+                facts["tempo"] = round(min(max(score.median_tempo, MIN_TEMPO), MAX_TEMPO), 2)
+        return PreparedPiece(rows, content_hash, _sha256(rows), facts, repairs, metres, signatures)
 
-    def _work(self, source: str, found: Found, split: str | None = None) -> Work:
+    def _work(self, source: str, prepared: PreparedPiece, split: str | None = None) -> Work:
         """Count what was found, and make a work of it."""
-        rows, facts, heard = found.rows, found.facts, 0
-        self._metres.update(found.metres)
-        self._tally = Tally(*map(add, self._tally, found.tally))
-        self._others |= found.others
-        if found.contents:
-            self._contents.update(found.contents)
+        rows, facts, frames_seen = prepared.rows, prepared.facts, 0
+        self._metres.update(prepared.metres)
+        self._tally = Tally(*map(add, self._tally, prepared.tally))
+        self._has_others |= prepared.others
+        if prepared.contents:
+            self._contents.update(prepared.contents)
 
         def in_train(rows: NDArray[np.uint8]) -> None:
-            nonlocal heard
+            nonlocal frames_seen
             decoded = self._frame.decode(rows)
             chords = chord_lengths(decoded)
             for name, numbers in self._frame.marks_of(rows).items():
                 of_strikes = numbers[struck(decoded)]
-                self._marks[name] += np.bincount(of_strikes, minlength=LARGEST + 1)
+                self._marks[name] += np.bincount(of_strikes, minlength=MAX_NUMBER + 1)
             self._longest_chord = max(self._longest_chord, int(chords.max(initial=0)))
-            if not heard:
-                self._programs.update(found.programs)
+            if not frames_seen:
+                self._programs.update(prepared.programs)
                 if "tempo" in facts:
                     insort(self._train_tempos, facts["tempo"])
-            begin, heard = heard, heard + len(rows)
-            ends = [*(each.frame for each in found.signatures[1:]), heard]
-            for each, end in zip(found.signatures, ends, strict=False):
-                inside = min(end, heard) - max(each.frame, begin)
+            begin, frames_seen = frames_seen, frames_seen + len(rows)
+            ends = [*(each.frame for each in prepared.signatures[1:]), frames_seen]
+            for each, end in zip(prepared.signatures, ends, strict=False):
+                inside = min(end, frames_seen) - max(each.frame, begin)
                 self._train_metres[each.metre] += max(0, inside)
 
         return Work(
-            source, found.content, found.prepared, split, [(source, len(rows))],
-            lambda begin, end: [rows[begin:end]], facts, found.repairs, in_train,
+            source, prepared.content_hash, prepared.frames_hash, split, [(source, len(rows))],
+            lambda begin, end: [rows[begin:end]], facts, prepared.repairs, in_train,
         )  # fmt: skip
 
-    def _agree(self, path: Path, grid: Grid, rolls: RollFile | None = None) -> None:
-        if "grid" not in self._decided:
+    def _check_grid(self, path: Path, grid: Grid, rolls: RollFile | None = None) -> None:
+        if "grid" not in self._from_sources:
             if rolls and rolls.origin and grid != self.frame.grid:
                 name = "" if rolls.origin == STATED else f" ({rolls.origin})"
                 self._overruled.append(f"{path} has {grid}{name}, read as {self.frame.grid}")
             return
-        if self._first is None:
+        if self._grid_source is None:
             # The published rolls lack notes shorter than a frame, so MIDI is read likewise.
             known = rolls is not None and rolls.origin not in ("", STATED)
             self._midi = replace(self._midi, short_notes=self._midi.short_notes and not known)
-            self._first, self._frame = path, replace(self._midi, grid=grid)
+            self._grid_source, self._frame = path, replace(self._midi, grid=grid)
         if grid != self._frame.grid:
             raise SeqmodelError(
-                f"{self._first} has {self.frame.grid} and {path} has {grid}: choose a grid for all "
-                "with --steps-per-beat, or prepare them separately"
+                f"{self._grid_source} has {self.frame.grid} and {path} has {grid}: choose a grid "
+                "for all with --steps-per-beat, or prepare them separately"
             )
         if rolls and not rolls.origin:
             self._assumed.append(path)
 
 
 def load_midi(
-    path: Path, frame: PianoRollFrames, *, onsets: bool | None = None, alone: bool = False
+    path: Path, frame: PianoRollFrames, *, onsets: bool | None = None, detect_drums: bool = False
 ) -> MidiPiece:
     """Read one MIDI file, with onsets or without, by default as `frame` has them.
 
-    With `alone` a file that has nothing but drums is read as a kit's, whatever `frame` says.
+    With `detect_drums` a file that has nothing but drums is read as a kit's, whatever `frame` says.
     SourceError says why it cannot be used.
     """
     data = read_whole(path)
     suffix = path.suffix.lower()
     if suffix and suffix not in MIDI_SUFFIXES and not begins_like_midi(data):
         raise SourceError(f"is neither MIDI nor another supported format ({suffix})")
-    score = read_score(data, restrike=frame.restrike, hits=frame.kit or alone)
+    score = read_score(data, restrike=frame.restrike, hits=frame.kit or detect_drums)
     of_drums = score.channel == DRUM_CHANNEL
-    kit = frame.kit or (alone and of_drums.any() and of_drums.all())
-    if alone and not kit:
+    kit = frame.kit or (detect_drums and of_drums.any() and of_drums.all())
+    if detect_drums and not kit:
         score = read_score(data, restrike=frame.restrike)
     empty = not (kit or len(score.pitch) or score.end_tick)
     if empty and len(read_score(data, hits=True).pitch):  # drums that nothing ends
@@ -340,15 +340,15 @@ def load_midi(
 def _marks(placed: PlacedNotes, frame: PianoRollFrames) -> dict[str, NDArray[np.uint8]]:
     """The marks that `frame` keeps of each of the notes (N,)."""
     score, chosen = placed.score, placed.chosen
-    found = {"velocity": score.velocity[chosen]}
+    marks = {"velocity": score.velocity[chosen]}
     if "part" in frame.marks:
         of_score, _ = parts_of_notes(score, frame.marks["part"].names)
-        found["part"] = of_score[chosen]
+        marks["part"] = of_score[chosen]
     if "timing" in frame.marks:
-        exact = score.places(score.on_tick[chosen], frame.grid)
-        late = np.rint(ON_TIME + OF_A_FRAME * (exact - placed.begin))
-        found["timing"] = late.clip(1, LARGEST).astype(np.uint8)
-    return {name: found[name] for name in frame.marks}
+        exact = score.frame_positions(score.on_tick[chosen], frame.grid)
+        late = np.rint(ON_TIME + TIMING_PER_FRAME * (exact - placed.begin))
+        marks["timing"] = late.clip(1, MAX_NUMBER).astype(np.uint8)
+    return {name: marks[name] for name in frame.marks}
 
 
 def _scores(paths: Iterable[Path]) -> Iterator[Score]:
@@ -362,8 +362,8 @@ def metre_of(score: Score | None, frames: NDArray[np.uint8], grid: Grid) -> list
     """(Frame, time signature) as a piece states them, or else the one that its onsets suggest."""
     if score and (stated := stated_metre(score, grid)):
         return stated
-    heard = suggested(_onsets(frames, score, grid), grid)
-    return [(0, heard)] if heard else []
+    inferred = infer_metre(_onsets(frames, score, grid), grid)
+    return [(0, inferred)] if inferred else []
 
 
 def _onsets(frames: NDArray[np.uint8], score: Score | None, grid: Grid) -> NDArray[np.int64]:
@@ -371,8 +371,8 @@ def _onsets(frames: NDArray[np.uint8], score: Score | None, grid: Grid) -> NDArr
     begins = struck(frames)
     onsets = np.bincount(np.flatnonzero(begins) // begins.shape[1], minlength=len(begins))
     if score is not None and grid.steps_per_beat:
-        place = score.places(score.on_tick, grid)
-        if np.mean(np.abs(place - np.rint(place)) <= ON_GRID) < HALF:
+        place = score.frame_positions(score.on_tick, grid)
+        if np.mean(np.abs(place - np.rint(place)) <= ON_GRID) < PULSE_SHARE:
             onsets[:] = 0
     return onsets
 
@@ -387,11 +387,11 @@ def stated_metre(score: Score, grid: Grid) -> list[tuple[int, Metre]]:
     return [(frames_in_beats(score, grid, tick), (beats, of)) for tick, beats, of in score.meters]
 
 
-def load_shown(path: Path, grid: Grid, drums: str | None) -> MidiPiece:
+def load_to_show(path: Path, grid: Grid, drums: str | None) -> MidiPiece:
     """Read a MIDI file with onsets to show or play it; `drums` is the option of that name."""
     kit = drums == "only"
     shown = PianoRollFrames(grid, drums=drums == "keep", onsets=not kit, kit=kit, pedal=not kit)
-    return load_midi(path, shown, alone=drums is None)
+    return load_midi(path, shown, detect_drums=drums is None)
 
 
 def load_roll(

@@ -15,7 +15,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from seqmodel.media.definitions import Comparison, Measured, Pieces, PieceSet
+from seqmodel.media.definitions import Comparison, Measurements, Pieces, PieceSet
 from seqmodel.media.marks import MARKS, Levels
 from seqmodel.media.music.contents import tonic_of
 from seqmodel.media.music.copies import longest_copies
@@ -25,7 +25,7 @@ from seqmodel.media.music.frames import (
     marks_in,
     note_lengths,
     outer_notes,
-    sounded,
+    sounded_before,
     sounding,
     struck,
 )
@@ -54,13 +54,13 @@ class NoteNgram:
         self.order = order
         notes = sounding(train[0]).shape[1]
         on = np.zeros((2**order, notes), np.int64)
-        seen = np.zeros((2**order, notes), np.int64)
+        total = np.zeros((2**order, notes), np.int64)
         for roll in map(sounding, train):
             cell = self._contexts(roll) * notes + np.arange(notes)
-            seen += np.bincount(cell.ravel(), minlength=seen.size).reshape(seen.shape)
+            total += np.bincount(cell.ravel(), minlength=total.size).reshape(total.shape)
             on += np.bincount(cell[roll == 1], minlength=on.size).reshape(on.shape)
         # Off and on are both counted: 1 - p would round to 0 if a note has always been held.
-        counts, probability = np.stack([seen - on, on]), np.full((2, 1, notes), 0.5)
+        counts, probability = np.stack([total - on, on]), np.full((2, 1, notes), 0.5)
         for k in range(order + 1):
             # Contexts of the last k frames: the low k bits, summed over the higher ones.
             count = counts.reshape(2, -1, 2**k, notes).sum(axis=1)
@@ -90,28 +90,28 @@ def restrike_nats(train: Pieces, split: Pieces) -> float:
 
     def counts(pieces: Pieces) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """How often each of the 88 notes could be struck again, and was."""
-        could, again = np.zeros(NOTES, np.int64), np.zeros(NOTES, np.int64)
+        possible, restruck = np.zeros(NOTES, np.int64), np.zeros(NOTES, np.int64)
         for frames in pieces:
-            free = sounded(frames) & (sounding(frames) > 0)
-            could += free.sum(axis=0)
-            again += (free & struck(frames)).sum(axis=0)
-        return could, again
+            can_restrike = sounded_before(frames) & (sounding(frames) > 0)
+            possible += can_restrike.sum(axis=0)
+            restruck += (can_restrike & struck(frames)).sum(axis=0)
+        return possible, restruck
 
-    could, again = counts(train)
-    overall = (again.sum() + PRIOR / 2) / (could.sum() + PRIOR)
-    p = (again + PRIOR * overall) / (could + PRIOR)
-    could, again = counts(split)
-    return -float((again * np.log(p) + (could - again) * np.log(1 - p)).sum())
+    possible, restruck = counts(train)
+    overall = (restruck.sum() + PRIOR / 2) / (possible.sum() + PRIOR)
+    p = (restruck + PRIOR * overall) / (possible + PRIOR)
+    possible, restruck = counts(split)
+    return -float((restruck * np.log(p) + (possible - restruck) * np.log(1 - p)).sum())
 
 
 def baseline_nats_per_frame(
     train: Pieces, split: Pieces, *_: object, **__: object
 ) -> dict[str, float]:
     """`Medium.baselines`: music has neither a standardisation nor levels."""
-    further = restrike_nats(train, split) if train.frame.onsets else 0.0
+    restrikes = restrike_nats(train, split) if train.frame.onsets else 0.0
     ngrams = {name: NoteNgram(train, order) for name, order in BASELINES.items()}
     return {
-        name: (sum(float(ngram.nats(sounding(frames)).sum()) for frames in split) + further)
+        name: (sum(float(ngram.nats(sounding(frames)).sum()) for frames in split) + restrikes)
         / split.frames
         for name, ngram in ngrams.items()
     }
@@ -126,7 +126,7 @@ DISTRIBUTIONS = ("notes_per_frame", "note_lengths", "intervals", "pitch_classes"
 note and frame; and semitones up or down from one highest note to the next."""
 
 
-class _Pieces(Measured):
+class _PieceStatistics(Measurements):
     """What is measured of both notes and drums."""
 
     def __init__(self, pieces: PieceSet) -> None:
@@ -141,7 +141,7 @@ class _Pieces(Measured):
         return {"length": middle, "shortest": min(lengths), "longest": max(lengths)}
 
     def against(self, train: Self) -> dict[str, Any]:
-        """See `Measured`; includes copies, but without marks: see `longest_copies`."""
+        """See `Measurements`; includes copies, but without marks: see `longest_copies`."""
         shortest, longest = min(train.lengths), max(train.lengths)
         copied = longest_copies((piece[:, : 2 * NOTES] for piece in self.pieces), train.pieces)
         return {
@@ -153,7 +153,7 @@ class _Pieces(Measured):
         }
 
 
-class Statistics(_Pieces):
+class Statistics(_PieceStatistics):
     """Distributions over a set of pieces, value -> count, and figures of each piece, in frames.
 
     Attributes:
@@ -178,7 +178,7 @@ class Statistics(_Pieces):
         self.longest = {kind: list[int]() for kind in ("note", "chord", "silence")}
         self.last_chords, self.on_tonic = list[int](), list[bool]()
         self.strikes = dict[str, list[tuple[NDArray[np.int64], NDArray[np.int64]]]]()
-        for frames in _played(pieces):
+        for frames in _with_marks(pieces):
             self._add(frames, limit)
 
     def _add(self, frames: NDArray[np.uint8], limit: int | None) -> None:
@@ -220,14 +220,14 @@ class Statistics(_Pieces):
         return {"voices": self.voices}
 
     def distributions(self) -> dict[str, Counter[Any]]:
-        """See `Measured`; includes the notes of each part, if train has parts."""
+        """See `Measurements`; includes the notes of each part, if train has parts."""
         found: dict[str, Counter[Any]] = {**self.counts}
-        for mark in self._named():
-            here = self._levels(mark) if mark in self.strikes else []
-            found[mark] = Counter(self._marks[mark].names[level] for level in here)
+        for mark in self._named_marks():
+            levels = self._levels(mark) if mark in self.strikes else []
+            found[mark] = Counter(self._marks[mark].names[level] for level in levels)
         return found
 
-    def _named(self) -> list[str]:
+    def _named_marks(self) -> list[str]:
         """The marks of train whose levels have names."""
         return [name for name, levels in self._marks.items() if levels.names]
 
@@ -236,7 +236,7 @@ class Statistics(_Pieces):
             self.counts[name]
             for name in ("melodic_steps", "notes_per_frame", "intervals", "note_lengths")
         )
-        clashes = sum(n for k, n in intervals.items() if k % 12 in DISSONANT)
+        dissonant = sum(n for k, n in intervals.items() if k % 12 in DISSONANT)
         return {
             **super().figures(),
             "last_chord": float(np.median(self.last_chords)),
@@ -245,9 +245,9 @@ class Statistics(_Pieces):
             "voices_share": frames[self.voices] / frames.total(),
             "note_length": mean(lengths),
             **{f"longest_{kind}": max(longest) for kind, longest in self.longest.items()},
-            "dissonance": clashes / max(intervals.total(), 1),
+            "dissonance": dissonant / max(intervals.total(), 1),
             "melodic_step": sum(abs(k) * n for k, n in steps.items()) / max(steps.total(), 1),
-            **self._of_marks(),
+            **self._mark_figures(),
         }
 
     def against(self, train: Self) -> dict[str, Any]:
@@ -272,13 +272,13 @@ class Statistics(_Pieces):
         levels: list[int] = np.searchsorted(edges, self._numbers(mark)).tolist()
         return levels
 
-    def _of_marks(self) -> dict[str, float]:
+    def _mark_figures(self) -> dict[str, float]:
         """Figures of known marks without names.
 
         On a grid of beats these include accents: by how much the mean velocity on each beat of the
         most common bar in train differs from that of all notes, counting bars from the first frame.
         """
-        figures, named = dict[str, float](), self._named()
+        figures, named = dict[str, float](), self._named_marks()
         for name in (name for name in self.strikes if name not in named):
             numbers, strikes = self._numbers(name), self.strikes[name]
             figures[name] = float(numbers.mean())
@@ -290,9 +290,9 @@ class Statistics(_Pieces):
             frames = np.concatenate([at for at, _ in self.strikes["velocity"]])
             place = frames * units.frame % units.bar
             for beat in range(units.bar // units.beat):
-                there = velocity[place == beat * units.beat]
-                if len(there):
-                    figures[f"accent_{beat + 1}"] = float(there.mean() - velocity.mean())
+                on_beat = velocity[place == beat * units.beat]
+                if len(on_beat):
+                    figures[f"accent_{beat + 1}"] = float(on_beat.mean() - velocity.mean())
         return figures
 
 
@@ -313,17 +313,17 @@ def mean(counts: Counter[int]) -> float:
     return sum(value * n for value, n in counts.items()) / max(counts.total(), 1)
 
 
-def _played(pieces: PieceSet) -> Iterable[NDArray[np.uint8]]:
+def _with_marks(pieces: PieceSet) -> Iterable[NDArray[np.uint8]]:
     """Pieces with their marks, if there are any."""
     if isinstance(pieces, Sequence) or not pieces.frame.marks:
         return pieces
-    return (pieces.frame.played(pieces.stored(k)) for k in range(len(pieces)))
+    return (pieces.frame.decode_marked(pieces.read_rows(k)) for k in range(len(pieces)))
 
 
 BEATS_IN_A_BAR = 4
 
 
-class Hits(_Pieces):
+class DrumStatistics(_PieceStatistics):
     """What is measured of drum pieces (T, 47): no lengths of notes, no intervals."""
 
     def __init__(self, pieces: PieceSet, limit: int | None, frame: PianoRollFrames) -> None:
@@ -344,7 +344,7 @@ class Hits(_Pieces):
         return {"hits_per_frame": self.hits_per_frame, "sounds": self.sounds}
 
     def figures(self) -> dict[str, Any]:
-        """See `Measured`; hits per bar assume 4/4, on a grid of beats."""
+        """See `Measurements`; hits per bar assume 4/4, on a grid of beats."""
         figures = super().figures()
         figures["hits_per_frame"] = mean(self.hits_per_frame)
         figures["silent_share"] = float(np.mean(self.silent))
@@ -371,10 +371,10 @@ COPIES: tuple[Row, ...] = (
 class MusicComparison(Comparison):
     """Distributions cover the first `limit` frames of each piece."""
 
-    def measure(self, pieces: PieceSet, train: Pieces, limit: int | None) -> _Pieces:
+    def measure(self, pieces: PieceSet, train: Pieces, limit: int | None) -> _PieceStatistics:
         frame = train.frame
         assert isinstance(frame, PianoRollFrames)
-        return (Hits if frame.kit else Statistics)(pieces, limit, frame)
+        return (DrumStatistics if frame.kit else Statistics)(pieces, limit, frame)
 
     def lines(self, values: Mapping[str, Any], split: str) -> list[str]:
         if "sounds" in values["train"]["distributions"]:
@@ -396,20 +396,20 @@ class MusicComparison(Comparison):
             ("melodic step, semitones", "melodic_step", "10.4f"),
             *COPIES,
         )
-        apart = [*DISTRIBUTIONS]
+        distances = [*DISTRIBUTIONS]
         for name in (name for name in MARKS if name in values["train"]):
             spread = ("  spread", f"{name}_spread", "10.4f")
             of_piece = ("  spread within a piece", f"{name}_spread_of_piece", "10.4f")
             figures = (*figures, (name, name, "10.4f"), spread, of_piece)
-            apart.append(name)
+            distances.append(name)
         beats = [name[7:] for name in values["train"] if name.startswith("accent_")]
         accents = ((f"  on beat {beat}, more", f"accent_{beat}", "10.4f") for beat in beats)
         figures = (*figures, *accents)
         if "part" in values["train"]["distributions"]:
             values, rows = _shares(values, "part")
             figures = (*figures, ("share of the notes", "", ""), *rows)
-            apart.append("part")
-        return comparison_lines(values, split, figures, _distances(apart))
+            distances.append("part")
+        return comparison_lines(values, split, figures, _distances(distances))
 
 
 def _shares(values: Mapping[str, Any], name: str) -> tuple[dict[str, Any], list[Row]]:

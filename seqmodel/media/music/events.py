@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqmodel.errors import SourceError
-from seqmodel.media.music.grid import DRUM_CHANNEL, LARGEST_QUANTITY, MAX_TICK
+from seqmodel.media.music.grid import DRUM_CHANNEL, MAX_QUANTITY, MAX_TICK
 
 TIME_TOO_LATE = "has a time too late to be music (a damaged delta)"
 
@@ -25,16 +25,16 @@ ENDED, NO_END, BROKEN = range(3)
 data byte without a running status."""
 
 TRACK_NAME, MARKER, SET_TEMPO, TIME_SIGNATURE, KEY_SIGNATURE = 0x03, 0x06, 0x51, 0x58, 0x59
-READ = np.isin(np.arange(256), (TRACK_NAME, MARKER, TIME_SIGNATURE, KEY_SIGNATURE))
+DECODED = np.isin(np.arange(256), (TRACK_NAME, MARKER, TIME_SIGNATURE, KEY_SIGNATURE))
 """Which kinds of meta events are decoded one by one."""
 END_OF_TRACK = 0x2F
 TEXT = 0x01
-NOTE_OFF, NOTE_ON, TOUCH, CONTROL, PROGRAM = 0x80, 0x90, 0xA0, 0xB0, 0xC0
+NOTE_OFF, NOTE_ON, AFTERTOUCH, CONTROL, PROGRAM = 0x80, 0x90, 0xA0, 0xB0, 0xC0
 """Of channel messages, the first four bits; TOUCH is a single key's."""
 SUSTAIN, DOWN = 64, 64
 """The controller of the sustain pedal, and the least value that holds it down."""
 
-FORMER_END = b"\x90\x15\x01\0\x80\x15\x01\0\xff\x2f\0"
+LEGACY_END = b"\x90\x15\x01\0\x80\x15\x01\0\xff\x2f\0"
 """How a track of ours ended in silence before there was a marker: with a soft A0 of length 0."""
 
 # A delta of at most four bytes; a tempo, or a status or none and one or two data bytes.
@@ -88,7 +88,7 @@ def _read_event(  # noqa: PLR0911
     `width` is the number of data bytes under the running status, 0 without one.
     """
     delta, position, whole = quantity(data, position, stop)
-    if delta > LARGEST_QUANTITY:
+    if delta > MAX_QUANTITY:
         raise SourceError(TIME_TOO_LATE)
     if not whole or position >= stop:
         return BROKEN, position, width, 0
@@ -118,7 +118,7 @@ def _read_event(  # noqa: PLR0911
 def quantity(data: bytes, position: int, stop: int) -> tuple[int, int, bool]:
     """(Value, position after it, whether it is whole) of 7 bits a byte, the last below 128."""
     value = 0
-    while position < stop and value <= LARGEST_QUANTITY:
+    while position < stop and value <= MAX_QUANTITY:
         byte = data[position]
         position += 1
         value = value << 7 | byte & 127
@@ -183,8 +183,8 @@ class Events:
         status = self.event[np.maximum.accumulate(channel)]
         # Running status first occurs after a status of the same track.
         self.status = np.where(self.event < 0xF0, status, 0)
-        self.of_channel = self.track << 4 | self.status & 15
-        self.player = self.of_channel if in_turn else self.of_channel & 15
+        self.channel_key = self.track << 4 | self.status & 15
+        self.player = self.channel_key if in_turn else self.channel_key & 15
 
     def programs(self) -> tuple[tuple[int, int, int, int], ...]:
         """(Track, channel, tick, program) of each change, a track's in order."""
@@ -203,7 +203,7 @@ class Events:
         pressed[1:] &= ~down[:-1] | (player[1:] != player[:-1])
         return Pedals(moves, player, down, pressed)
 
-    def silent(
+    def silent_ticks(
         self, notes: NDArray[np.int64], pedals: Pedals, most: int
     ) -> tuple[NDArray[np.int64], int]:
         """The ticks (N,) where `notes`, rows (N, 3) as below, fall silent; the pedals left down.
@@ -219,26 +219,26 @@ class Events:
         place = np.empty(E, np.int64)
         place[in_time] = np.arange(E)
         ticks = np.append(self.ticks[in_time], MAX_TICK)
-        whose, end = self.player[notes[:, 1]], place[notes[:, 1]]
-        moved = player * E + place[moves]
-        latest = np.searchsorted(moved, whose * E + end) - 1
-        held = (latest >= 0) & down[latest] & (player[latest] == whose)
+        owner, end = self.player[notes[:, 1]], place[notes[:, 1]]
+        moves_at = player * E + place[moves]
+        latest = np.searchsorted(moves_at, owner * E + end) - 1
+        held = (latest >= 0) & down[latest] & (player[latest] == owner)
 
         track = notes[:, 2] >> 11
         last = np.zeros(len(self.tracks), np.int64)
         np.maximum.at(last, track, ends)
-        raised = ticks[_following(moved[~down], whose * E + end, E)]
+        raised = ticks[_first_from(moves_at[~down], owner * E + end, E)]
         raised = np.where(raised < MAX_TICK, raised, last[track])
-        since = np.maximum.accumulate(np.where(pressed, np.arange(len(moves)), 0))[latest]
-        left = held & (raised - self.ticks[moves[since]] > most)
+        pressed_at = np.maximum.accumulate(np.where(pressed, np.arange(len(moves)), 0))[latest]
+        stuck = held & (raised - self.ticks[moves[pressed_at]] > most)
 
         strikes = np.flatnonzero(self.status >> 4 == 9)
         strikes = strikes[self.data[self.at[strikes] + 1] > 0]
         pitch = np.minimum(self.data[self.at[strikes]], 127)
         struck = np.sort((self.player[strikes] << 7 | pitch) * E + place[strikes])
-        again = ticks[_following(struck, (whose << 7 | notes[:, 2] & 127) * E + end, E)]
-        silent = np.where(held & ~left, np.minimum(raised, again), ends)
-        return silent, len(np.unique(since[left]))
+        again = ticks[_first_from(struck, (owner << 7 | notes[:, 2] & 127) * E + end, E)]
+        silent = np.where(held & ~stuck, np.minimum(raised, again), ends)
+        return silent, len(np.unique(pressed_at[stuck]))
 
     def notes(self, close: bool, pause: int, *, hits: bool) -> NDArray[np.int64]:
         """Rows (N, 3): the numbers of the events that begin and end a note, and its key.
@@ -251,25 +251,25 @@ class Events:
         at = self.at[number]
         begins = (self.status[number] >= 0x90) & (self.data[at + 1] > 0)
         # Above 127 is out of range, but it is where the pitch belongs: clamp it.
-        key = self.of_channel[number] << 7 | np.minimum(self.data[at], 127)
-        found = _paired(key, begins, number, self.ticks, close, pause)
+        key = self.channel_key[number] << 7 | np.minimum(self.data[at], 127)
+        found = _pair_notes(key, begins, number, self.ticks, close, pause)
         if not hits:
             return found
         drums = begins & (key >> 7 & 15 == DRUM_CHANNEL)
         left = np.flatnonzero(drums & ~np.isin(number, found[:, 0]))
         return np.concatenate([found, np.stack([number[left], number[left], key[left]], axis=1)])
 
-    def former_ends(self) -> list[int]:
+    def legacy_ends(self) -> list[int]:
         ends = np.cumsum([len(track.lengths) for track in self.tracks]).tolist()
-        size = len(FORMER_END)
+        size = len(LEGACY_END)
         return [
             end - 2
             for track, end in zip(self.tracks, ends, strict=True)
-            if self.data[track.position - size : track.position].tobytes() == FORMER_END
+            if self.data[track.position - size : track.position].tobytes() == LEGACY_END
         ]
 
 
-def _paired(
+def _pair_notes(
     key: NDArray[np.int64], begins: NDArray[np.bool_], number: NDArray[np.int64],
     ticks: NDArray[np.int64], close: bool, pause: int,
 ) -> NDArray[np.int64]:  # fmt: skip
@@ -279,13 +279,13 @@ def _paired(
     order = np.sort(key << bits | np.arange(len(key))) & ((1 << bits) - 1)
     key, begins, number = key[order], begins[order], number[order]
     if close and (begins[1:] & begins[:-1] & (key[1:] == key[:-1])).any():
-        ending = begins | ~_sounds_on(key, begins, ticks[number], pause)
+        ending = begins | ~_still_sounds(key, begins, ticks[number], pause)
         key, begins, number = key[ending], begins[ending], number[ending]
     ends = np.flatnonzero((key[1:] == key[:-1]) & begins[:-1] & (close | ~begins[1:]))
     return np.stack([number[ends], number[ends + 1], key[ends]], axis=1)
 
 
-def _sounds_on(
+def _still_sounds(
     key: NDArray[np.int64], begins: NDArray[np.bool_], tick: NDArray[np.int64], pause: int
 ) -> NDArray[np.bool_]:
     """Whether a key goes on sounding after each of its events (E,), sorted by key, then in order.
@@ -304,7 +304,7 @@ def _sounds_on(
     return owed > hanging
 
 
-def _following(
+def _first_from(
     numbers: NDArray[np.int64], wanted: NDArray[np.int64], E: int
 ) -> NDArray[np.int64]:  # fmt: skip
     """The first of sorted `numbers` from each `wanted` on, modulo E; E if none has its quotient."""
@@ -330,34 +330,34 @@ def quantities(
 
 # ---- writing -------------------------------------------------------------------------------------
 
-FIRST, OFF, THERE, STRIKE = range(4)
+FIRST, OFFS, ORIGINAL, STRIKES = range(4)
 """The order of the events of a tick: what is about all, offs, those of a file, strikes."""
-Timed = tuple[int, int, bytes]
+TimedEvent = tuple[int, int, bytes]
 """An event: its tick, its place in the order of that tick, and its bytes without a delta."""
 
 
 def meta(kind: int, body: bytes) -> bytes:
     """A meta event."""
-    return bytes([0xFF, kind]) + _written(len(body)) + body
+    return bytes([0xFF, kind]) + _quantity_bytes(len(body)) + body
 
 
-def _written(quantity: int) -> bytes:
+def _quantity_bytes(quantity: int) -> bytes:
     digits = [quantity & 127]
     while quantity := quantity >> 7:
         digits.append(quantity & 127 | 128)
     return bytes(reversed(digits))
 
 
-def track_chunk(events: Iterable[Timed], last: int = 0) -> bytes:
+def track_chunk(events: Iterable[TimedEvent], last: int = 0) -> bytes:
     """A track of these events, of which those of a place keep their order; it ends at `last`."""
     timed = sorted(events, key=lambda event: event[:2])
     last = max(last, timed[-1][0] if timed else 0)
     now, running, body = 0, 0, bytearray()
-    for tick, _, message in [*timed, (last, STRIKE, meta(END_OF_TRACK, b""))]:
-        while tick - now > LARGEST_QUANTITY:
-            body += _written(LARGEST_QUANTITY) + meta(TEXT, b"")
-            now, running = now + LARGEST_QUANTITY, 0
-        body += _written(tick - now) + message[message[0] == running :]
+    for tick, _, message in [*timed, (last, STRIKES, meta(END_OF_TRACK, b""))]:
+        while tick - now > MAX_QUANTITY:
+            body += _quantity_bytes(MAX_QUANTITY) + meta(TEXT, b"")
+            now, running = now + MAX_QUANTITY, 0
+        body += _quantity_bytes(tick - now) + message[message[0] == running :]
         now, running = tick, message[0] if message[0] < 0xF0 else 0
     return b"MTrk" + len(body).to_bytes(4) + body
 

@@ -21,17 +21,17 @@ from numpy.typing import NDArray
 
 from seqmodel.errors import UsageError
 from seqmodel.media.definitions import FrameDefinition
-from seqmodel.media.labels import FACT, KnownLabels, known_in
+from seqmodel.media.labels import LABELS, KnownLabels, known_labels_of
 from seqmodel.media.marks import MARKS, Levels
 from seqmodel.media.music.grid import (
-    DRUMS,
-    FASTEST,
+    DRUM_KIND,
     HIGHEST_PITCH,
     KIT,
     LOWEST_PITCH,
+    MAX_TEMPO,
+    MIN_TEMPO,
     NOTES,
     PIANO,
-    SLOWEST,
     STEPS_PER_BEAT,
     Grid,
     Restrike,
@@ -40,11 +40,11 @@ from seqmodel.media.music.grid import (
 from seqmodel.media.music.metre import (
     COMMON_TIME,
     Metre,
-    given_of,
     metre_from_json,
     metre_name,
     parse_metre,
     shifted,
+    signature_row,
 )
 from seqmodel.media.music.parts import OTHER, PROGRAMS, Part, named_parts
 from seqmodel.media.words import listed, plural
@@ -79,7 +79,7 @@ def marks_in(frames: NDArray[np.uint8]) -> dict[str, NDArray[np.uint8]]:
     return dict(zip(MARKS, np.split(frames[:, 2 * NOTES :], len(MARKS), 1), strict=True))
 
 
-ON_TIME, OF_A_FRAME = 64, 126
+ON_TIME, TIMING_PER_FRAME = 64, 126
 """The timing of a note that begins as its frame does, and how much a frame is in it."""
 
 
@@ -94,10 +94,10 @@ def struck(frames: NDArray[np.uint8]) -> NDArray[np.bool_]:
         return frames > 0
     if has_onsets(frames):
         return frames[:, NOTES : 2 * NOTES] > 0
-    return (frames > 0) & ~sounded(frames)
+    return (frames > 0) & ~sounded_before(frames)
 
 
-def sounded(frames: NDArray[np.uint8]) -> NDArray[np.bool_]:
+def sounded_before(frames: NDArray[np.uint8]) -> NDArray[np.bool_]:
     """Which notes sound in the previous frame (T, 88)."""
     roll = sounding(frames)
     before = np.zeros(roll.shape, np.bool_)
@@ -117,15 +117,15 @@ def with_onsets(roll: NDArray[np.uint8]) -> NDArray[np.uint8]:
 
 def after_silence(frames: NDArray[np.uint8]) -> NDArray[np.uint8]:
     """Frames (T, 176) cut from their past: notes held into the first one begin there."""
-    begun = frames.copy()
-    begun[:1, NOTES : 2 * NOTES] = begun[:1, :NOTES]
-    return begun
+    cut = frames.copy()
+    cut[:1, NOTES : 2 * NOTES] = cut[:1, :NOTES]
+    return cut
 
 
-def possible(frames: NDArray[np.uint8]) -> bool:
+def is_valid(frames: NDArray[np.uint8]) -> bool:
     """Whether only sounding notes of frames (T, 176) begin, and all notes after silence do."""
     roll, begins = sounding(frames) > 0, struck(frames)
-    return not (begins & ~roll).any() and not (roll & ~sounded(frames) & ~begins).any()
+    return not (begins & ~roll).any() and not (roll & ~sounded_before(frames) & ~begins).any()
 
 
 def states(frames: NDArray[np.uint8]) -> NDArray[np.uint8]:
@@ -168,8 +168,8 @@ def notes_of(frames: NDArray[np.uint8]) -> NDArray[np.int64]:
     """
     closed = np.pad(frames, ((0, 1), (0, 0)))  # what still sounds ends after the last frame
     roll = sounding(closed) > 0
-    begins = struck(closed) | (roll & ~sounded(closed))
-    ends = sounded(closed) & (begins | ~roll)
+    begins = struck(closed) | (roll & ~sounded_before(closed))
+    ends = sounded_before(closed) & (begins | ~roll)
     # Both are sorted by pitch, then frame: the k-th begin and the k-th end are of the same note.
     pitch, begin = np.nonzero(begins.T)
     _, end = np.nonzero(ends.T)
@@ -193,9 +193,9 @@ def chord_ages(frames: NDArray[np.uint8]) -> NDArray[np.int64]:
     changed = (packed[1:] != packed[:-1]).any(axis=1)
     if is_kit(frames) or has_onsets(frames):
         changed |= struck(frames)[1:].any(axis=1)
-    place = np.arange(len(roll))
-    begun = np.maximum.accumulate(np.append(0, np.where(changed, place[1:], 0)))
-    ages: NDArray[np.int64] = (1 + place - begun) * packed.any(axis=1)
+    frame = np.arange(len(roll))
+    start = np.maximum.accumulate(np.append(0, np.where(changed, frame[1:], 0)))
+    ages: NDArray[np.int64] = (1 + frame - start) * packed.any(axis=1)
     return ages
 
 
@@ -207,24 +207,24 @@ def transposed(frames: NDArray[Any], semitones: int) -> NDArray[Any]:
 
     Notes that leave the piano's range are moved back into it by octaves, so none is lost.
     """
-    halves = frames.reshape(len(frames), -1, NOTES)
-    moved = np.zeros_like(halves)
+    blocks = frames.reshape(len(frames), -1, NOTES)
+    moved = np.zeros_like(blocks)
     first = max(0, -semitones)
     end = max(first, NOTES - max(0, semitones))  # notes from `first` to here stay in the range
-    moved[..., first + semitones : end + semitones] = halves[..., first:end]
-    target = folded(np.arange(LOWEST_PITCH, HIGHEST_PITCH + 1) + semitones) - LOWEST_PITCH
+    moved[..., first + semitones : end + semitones] = blocks[..., first:end]
+    target = fold(np.arange(LOWEST_PITCH, HIGHEST_PITCH + 1) + semitones) - LOWEST_PITCH
     for note in (*range(min(first, NOTES)), *range(end, NOTES)):
-        onto = moved[..., target[note]]
-        np.maximum(onto, halves[..., note], out=onto)
+        column = moved[..., target[note]]
+        np.maximum(column, blocks[..., note], out=column)
     return moved.reshape(frames.shape)
 
 
-def held_on(at_onset: NDArray[np.uint8], frames: NDArray[np.uint8]) -> NDArray[np.uint8]:
+def hold(at_onset: NDArray[np.uint8], frames: NDArray[np.uint8]) -> NDArray[np.uint8]:
     """Of notes that sound in `frames` with onsets, numbers (T, 88) that each has at its onset."""
     T = len(frames)
-    begun = np.where(struck(frames), np.arange(T)[:, None], 0)
-    begun = np.maximum.accumulate(begun, axis=0)
-    return np.take_along_axis(at_onset, begun, axis=0) * sounding(frames)
+    onset = np.where(struck(frames), np.arange(T)[:, None], 0)
+    onset = np.maximum.accumulate(onset, axis=0)
+    return np.take_along_axis(at_onset, onset, axis=0) * sounding(frames)
 
 
 def pack(roll: NDArray[np.uint8]) -> NDArray[np.uint8]:
@@ -238,7 +238,7 @@ def unpack(packed: NDArray[np.uint8], size: int) -> NDArray[np.uint8]:
     return np.ascontiguousarray(bits[:, :size])  # ten times as fast as along an axis
 
 
-def folded(pitch: NDArray[np.int64]) -> NDArray[np.int64]:
+def fold(pitch: NDArray[np.int64]) -> NDArray[np.int64]:
     """Pitches moved into the piano's range by as few octaves as possible."""
     pitch = np.where(pitch < LOWEST_PITCH, LOWEST_PITCH + (pitch - LOWEST_PITCH) % 12, pitch)
     return np.where(pitch > HIGHEST_PITCH, HIGHEST_PITCH - (HIGHEST_PITCH - pitch) % 12, pitch)
@@ -247,12 +247,12 @@ def folded(pitch: NDArray[np.int64]) -> NDArray[np.int64]:
 # ---- frames --------------------------------------------------------------------------------------
 
 
-ADDED_FLAGS = "onsets", "short_notes", "kit", "pedal"
+OPTIONAL_FLAGS = "onsets", "short_notes", "kit", "pedal"
 """Fields that older datasets and runs lack, whose frames were made without."""
 
 
 @dataclass(frozen=True)
-class SourcesFrames:
+class SourceSettings:
     """Settings of `prepare`: frames of MIDI files, and what of them the sources decide.
 
     "grid": it is theirs, and must agree; "onsets", "pedal": there are none if any are rolls;
@@ -262,7 +262,7 @@ class SourcesFrames:
     medium: ClassVar[str] = "music"
 
     frame: "PianoRollFrames"
-    decided: frozenset[str] = frozenset()
+    from_sources: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -301,7 +301,7 @@ class PianoRollFrames(FrameDefinition):
 
     @property
     def kind(self) -> str:
-        return DRUMS if self.kit else self.medium
+        return DRUM_KIND if self.kit else self.medium
 
     @property
     def variants(self) -> range:
@@ -323,7 +323,7 @@ class PianoRollFrames(FrameDefinition):
         return 2 * NOTES if self.onsets else self.rows.size
 
     @property
-    def played_size(self) -> int:
+    def marked_size(self) -> int:
         return self.frame_size + NOTES * len(MARKS) * bool(self.marks)
 
     @property
@@ -355,20 +355,20 @@ class PianoRollFrames(FrameDefinition):
         of_notes = (rows[:, begin : begin + NOTES] for begin in begins)
         return dict(zip(self.marks, of_notes, strict=True))
 
-    def played(self, rows: NDArray[np.uint8]) -> NDArray[np.uint8]:
-        frames = np.zeros((len(rows), self.played_size), np.uint8)
+    def decode_marked(self, rows: NDArray[np.uint8]) -> NDArray[np.uint8]:
+        frames = np.zeros((len(rows), self.marked_size), np.uint8)
         frames[:, : self.frame_size] = self.decode(rows)
-        kept = self.marks_of(rows)
+        stored = self.marks_of(rows)
         for name, numbers in marks_in(frames).items():
-            numbers[:] = kept.get(name, 0)
+            numbers[:] = stored.get(name, 0)
         return frames
 
     def encode(self, values: NDArray[np.uint8]) -> NDArray[np.uint8]:
         rows = np.zeros((len(values), *self.row_shape), np.uint8)
-        packed, known = pack(values[:, : self.frame_size]), marks_in(values)
+        packed, marks = pack(values[:, : self.frame_size]), marks_in(values)
         rows[:, : packed.shape[1]] = packed
         for name, numbers in self.marks_of(rows).items():
-            numbers[:] = known.get(name, 0)
+            numbers[:] = marks.get(name, 0)
         return rows
 
     def canonical(self, rows: NDArray[np.uint8]) -> bytes:
@@ -378,10 +378,10 @@ class PianoRollFrames(FrameDefinition):
         """With onsets, notes held into the first frame begin there: silence precedes it."""
         if not self.onsets:
             return rows
-        begun = rows.copy()
+        cut = rows.copy()
         packed = pack(after_silence(self.decode(rows)))
-        begun[:, : packed.shape[1]] = packed
-        return begun
+        cut[:, : packed.shape[1]] = packed
+        return cut
 
     def vary(self, frames: NDArray[np.uint8], variant: int) -> NDArray[np.uint8]:
         return transposed(frames, variant)
@@ -395,9 +395,9 @@ class PianoRollFrames(FrameDefinition):
         return found
 
     def given(self, facts: Mapping[str, Any]) -> NDArray[np.int64]:
-        """The time signatures, see `metre.given_of`: the piece's "metre", or the usual one."""
-        usual = [[0, *(self.metre or COMMON_TIME)]]
-        return given_of(metre_from_json(facts.get("metre", usual)), self.grid)
+        """The time signatures, see `metre.signature_row`: the piece's "metre", or the usual one."""
+        default = [[0, *(self.metre or COMMON_TIME)]]
+        return signature_row(metre_from_json(facts.get("metre", default)), self.grid)
 
     def to_json(self) -> dict[str, Any]:
         """Of what was added later only what is true or known."""
@@ -418,7 +418,7 @@ class PianoRollFrames(FrameDefinition):
             "longest_chord": self.longest_chord,
             **{name: levels.to_json() for name, levels in self.marks.items()},
             "programs": [*self.programs],
-            FACT: self.known_labels,
+            LABELS: self.known_labels,
         }
         return always | {name: value for name, value in added.items() if value}
 
@@ -431,14 +431,14 @@ class PianoRollFrames(FrameDefinition):
         if "kit" in fields and "onsets" in fields:
             raise ValueError("frame.kit and frame.onsets exclude each other")
         flags: dict[str, Any] = {name: fields.flag(name) for name in ("drums", "transpose_to_c")}
-        flags |= {name: name in fields and fields.flag(name) for name in ADDED_FLAGS}
+        flags |= {name: name in fields and fields.flag(name) for name in OPTIONAL_FLAGS}
         return cls(
             Grid.from_json(dict(fields.fields("grid").values)),
             restrike,
             **flags,
-            **_usual(fields),
+            **_train_values(fields),
             **_marks(fields),
-            known_labels=known_in(fields),
+            known_labels=known_labels_of(fields),
         )
 
     def __str__(self) -> str:
@@ -456,37 +456,37 @@ def _marks(fields: Fields) -> dict[str, Any]:
         if "onsets" not in fields:
             raise ValueError(f"frame.{name} needs frame.onsets")
     programs = fields.values.get("programs", [])
-    known = isinstance(programs, list) and all(p in range(PROGRAMS) for p in programs)
-    if not known or len(programs) != (len(marks["part"].names) if "part" in marks else 0):
+    valid = isinstance(programs, list) and all(p in range(PROGRAMS) for p in programs)
+    if not valid or len(programs) != (len(marks["part"].names) if "part" in marks else 0):
         raise ValueError(f"frame.programs must be one for each part, from 0 to {PROGRAMS - 1}")
     return {"marks": marks, "programs": tuple(programs)}
 
 
-def _usual(fields: Fields) -> dict[str, Any]:
+def _train_values(fields: Fields) -> dict[str, Any]:
     """What is usual in train, as far as a frame definition states it; ValueError if it cannot."""
-    usual = dict[str, Any]()
+    values = dict[str, Any]()
     if "longest_chord" in fields:
-        usual["longest_chord"] = fields.whole("longest_chord", 1)
+        values["longest_chord"] = fields.integer("longest_chord", 1)
     if "metre" in fields:
         text = fields.text("metre")
         try:
-            usual["metre"] = parse_metre(text)
+            values["metre"] = parse_metre(text)
         except ValueError as error:
             raise ValueError(f"frame.metre must be {error}") from None
     if "tempo" in fields:
-        usual["tempo"] = fields.number("tempo")
-        if not SLOWEST <= usual["tempo"] <= FASTEST:
-            raise ValueError(f"frame.tempo must be from {SLOWEST:g} to {FASTEST:g}")
-    return usual
+        values["tempo"] = fields.number("tempo")
+        if not MIN_TEMPO <= values["tempo"] <= MAX_TEMPO:
+            raise ValueError(f"frame.tempo must be from {MIN_TEMPO:g} to {MAX_TEMPO:g}")
+    return values
 
 
-OF_MARKS = "parts", "tracks", "velocity", "timing"
+MARK_OPTIONS = "parts", "tracks", "velocity", "timing"
 """The options of `prepare` that keep marks."""
 
-OF_NOTES = {
+PITCHED_OPTIONS = {
     "transpose_to_c": "drums have no tonic",
     "onsets": "every hit is an onset",
-    **dict.fromkeys(OF_MARKS, "it is kept of notes alone"),
+    **dict.fromkeys(MARK_OPTIONS, "it is kept of notes alone"),
     "restrike": "hits have no length",
     "short_notes": "hits have no length",
     "pedal": "hits have no length",
@@ -494,22 +494,22 @@ OF_NOTES = {
 """The options of `prepare` that mean nothing for a kit, and why."""
 
 
-def settings(options: Mapping[str, Any]) -> SourcesFrames:
+def settings(options: Mapping[str, Any]) -> SourceSettings:
     """`Medium.settings`; grid, onsets and pedal that no option states are the sources'."""
     grid, onsets, pedal = Grid.of_options(options), options.get("onsets"), options.get("pedal")
     kit = options.get("drums") == "only"
     if kit:
-        for name, why in OF_NOTES.items():
+        for name, why in PITCHED_OPTIONS.items():
             if options.get(name):
                 raise UsageError(f"--{name.replace('_', '-')} is not for --drums only: {why}")
-    kept = [name for name in OF_MARKS if options.get(name)]
-    if kept and onsets is False:
-        raise UsageError(f"--{kept[0]} needs onsets: leave out --no-onsets")
-    if {"parts", "tracks"} <= {*kept}:
+    mark_options = [name for name in MARK_OPTIONS if options.get(name)]
+    if mark_options and onsets is False:
+        raise UsageError(f"--{mark_options[0]} needs onsets: leave out --no-onsets")
+    if {"parts", "tracks"} <= {*mark_options}:
         raise UsageError("--parts and --tracks exclude each other")
-    names = named_parts(options["parts"]) if "parts" in kept else (OTHER,)
-    marks = {"part": Levels.of_names(names)} if {"parts", "tracks"} & {*kept} else {}
-    marks |= {name: Levels() for name in MARKS if name in kept}
+    names = named_parts(options["parts"]) if "parts" in mark_options else (OTHER,)
+    marks = {"part": Levels.of_names(names)} if {"parts", "tracks"} & {*mark_options} else {}
+    marks |= {name: Levels() for name in MARKS if name in mark_options}
     restrike: Restrike = options.get("restrike") or "close"
     # Notes are discarded to get the published rolls, which drop short ones as well.
     short_notes = options.get("short_notes") or ("keep" if restrike == "close" else "drop")
@@ -526,10 +526,10 @@ def settings(options: Mapping[str, Any]) -> SourcesFrames:
         pedal == "extend" or (pedal is None and strikes and restrike == "close"),
         marks=marks,
     )
-    decided = {
+    derived = {
         "grid": grid is None,
         "onsets": onsets is None and not marks,
         "pedal": pedal is None and not marks,
-        "tracks": "tracks" in kept,
+        "tracks": "tracks" in mark_options,
     }
-    return SourcesFrames(frame, frozenset(name for name, theirs in decided.items() if theirs))
+    return SourceSettings(frame, frozenset(name for name, flag in derived.items() if flag))

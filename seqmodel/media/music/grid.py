@@ -15,7 +15,7 @@ ROLL_SUFFIXES = (".mat", ".pickle", ".pkl", ".npz", ".npy", ".json")
 SOUND_FORMATS = ("wav", "flac", "ogg", "mp3")
 """Formats of music rendered by the synthesizer."""
 
-DRUMS = "drums"
+DRUM_KIND = "drums"
 """The kind of frames of a drum kit."""
 DRUM_CHANNEL = 9
 """Channel 10 to musicians, who count from 1."""
@@ -30,10 +30,10 @@ many programs pad it."""
 DEFAULT_TEMPO = 500_000
 """Microseconds per beat before the first tempo event: 120 beats per minute."""
 
-LARGEST_DIVISION = 2**15 - 1
+MAX_DIVISION = 2**15 - 1
 """The most ticks per beat that a header can state."""
 
-LARGEST_QUANTITY = 2**28 - 1
+MAX_QUANTITY = 2**28 - 1
 """The largest variable-length quantity, in deltas and in lengths."""
 
 MAX_TICK = 2**38
@@ -61,7 +61,7 @@ BEATS_PER_MINUTE = 120.0
 Restrike = Literal["close", "discard"]
 """Whether a note struck again while it sounds ends there, or is discarded."""
 
-SLOWEST, FASTEST = 4.0, 1000.0
+MIN_TEMPO, MAX_TEMPO = 4.0, 1000.0
 """Limits of tempos, in beats per minute."""
 
 
@@ -109,8 +109,8 @@ class Grid:
         if (self.steps_per_beat is None) == (self.step_nanoseconds is None):
             raise UsageError("give either --steps-per-beat or --step-seconds")
         steps, nanoseconds = self.steps_per_beat, self.step_nanoseconds
-        if steps is not None and not 1 <= steps <= LARGEST_DIVISION:  # as in MIDI
-            raise UsageError(f"--steps-per-beat must be from 1 to {LARGEST_DIVISION}, not {steps}")
+        if steps is not None and not 1 <= steps <= MAX_DIVISION:  # as in MIDI
+            raise UsageError(f"--steps-per-beat must be from 1 to {MAX_DIVISION}, not {steps}")
         if nanoseconds is not None and not 1 <= nanoseconds <= MAX_STEP_NANOSECONDS:
             raise UsageError(f"--step-seconds must be above 0 and at most 60, not {self._seconds}")
 

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from seqmodel.files import write_file
 from seqmodel.media.definitions import FrameDefinition, Pieces
-from seqmodel.media.input import named
-from seqmodel.media.music.contents import NEARLY_ALL, Contents, semitones_to_c, timing_text
-from seqmodel.media.music.corpus import load_roll, load_shown
+from seqmodel.media.input import naming
+from seqmodel.media.music.contents import FITTING_SHARE, Contents, semitones_to_c, timing_text
+from seqmodel.media.music.corpus import load_roll, load_to_show
 from seqmodel.media.music.frames import (
     PianoRollFrames,
     given_notes,
@@ -41,7 +41,7 @@ from seqmodel.media.music.kit import sound_name
 from seqmodel.media.music.parts import FAMILIES, parts_of
 from seqmodel.media.music.placing import Tally
 from seqmodel.media.music.published import read_published
-from seqmodel.media.samples import Box, Level, Picture
+from seqmodel.media.samples import Box, Picture, Tick
 from seqmodel.media.words import plural, printable
 from seqmodel.plots import ACCENT, DARK, PRIMARY, caption, png_bytes, wide_figure
 
@@ -96,18 +96,18 @@ def piano_roll_png(
         extent=(0, max(len(columns) * hop, 1), lowest - 0.5, highest + 0.5),
     )
     axes.set_xlim(0, max(len(frames), 1))
-    played = np.flatnonzero(roll.any(axis=0)) + lowest
-    if len(played):
-        axes.set_ylim(played[0] - OCTAVE / 2, played[-1] + OCTAVE / 2)
-    marks = _marks(rows, *axes.get_ylim())
-    axes.set_yticks([*marks], [*marks.values()])
+    sounding_keys = np.flatnonzero(roll.any(axis=0)) + lowest
+    if len(sounding_keys):
+        axes.set_ylim(sounding_keys[0] - OCTAVE / 2, sounding_keys[-1] + OCTAVE / 2)
+    ticks = _tick_names(rows, *axes.get_ylim())
+    axes.set_yticks([*ticks], [*ticks.values()])
     axes.grid(axis="y", linewidth=0.5, color="0.85")
     axes.set_xlabel(unit)
     axes.set_title(caption(title), fontsize=10)
     return png_bytes(figure)
 
 
-def _marks(rows: Rows, low: float, high: float) -> dict[int, str]:
+def _tick_names(rows: Rows, low: float, high: float) -> dict[int, str]:
     marks = LANDMARKS if rows == KIT else {c: note_name(c) for c in range(0, 128, OCTAVE)}
     return {key: name for key, name in marks.items() if low <= key <= high}
 
@@ -121,8 +121,8 @@ def plot_note_frequencies(
         rows = KIT if len(shares) == KIT.size else PIANO
         keys = range(rows.lowest, rows.lowest + rows.size)
         axes.step(keys, shares, where="mid", label=name)
-        marks = _marks(rows, keys[0], keys[-1])
-        axes.set_xticks([*marks], [*marks.values()])
+        ticks = _tick_names(rows, keys[0], keys[-1])
+        axes.set_xticks([*ticks], [*ticks.values()])
     axes.set_ylabel("share of frames in which it sounds")
     axes.set_title(caption(title), fontsize=10)
     axes.grid(linewidth=0.5, color="0.85")
@@ -145,16 +145,16 @@ def piano_roll_picture(
     notes = notes_of(frames)
     pitches = notes[:, 2] if len(notes) else np.array([MIDDLE_C])
     low, high = int(pitches.min()), int(pitches.max())
-    was_there = np.zeros(len(notes), bool) if given is None else given_notes(notes, given)
+    is_given = np.zeros(len(notes), bool) if given is None else given_notes(notes, given)
     boxes = [
         tuple(Box(begin, pitch - 0.5, end - begin, 1) for begin, end, pitch in part.tolist())
-        for part in (notes[~was_there], notes[was_there])
+        for part in (notes[~is_given], notes[is_given])
     ]
     span = f" from {note_name(low)} to {note_name(high)}" if len(notes) else ""
     what = f"piano-roll: {plural(len(notes), 'note')}{span}"
     if is_kit(frames):
         what = f"drums: {plural(len(notes), 'hit')}"
-    marks = _marks(rows_of(frames), low - MARGIN, high + MARGIN)
+    ticks = _tick_names(rows_of(frames), low - MARGIN, high + MARGIN)
     return Picture(
         seconds=len(frames) * definition.grid.seconds_per_frame(tempo),
         width=len(frames),
@@ -162,7 +162,7 @@ def piano_roll_picture(
         top=high + MARGIN + 0.5,
         boxes=boxes[0],
         given=boxes[1],
-        levels=tuple(Level(pitch, name) for pitch, name in marks.items()),
+        ticks=tuple(Tick(pitch, name) for pitch, name in ticks.items()),
         summary=f"{what} in {plural(len(frames), 'frame')}",
     )
 
@@ -181,14 +181,14 @@ def inspect_file(path: Path, options: Mapping[str, Any], plot: Path | None) -> d
 def inspect_midi(path: Path, options: Mapping[str, Any], plot: Path | None) -> dict[str, Any]:
     """Describe a MIDI file, and how its notes fit the grid."""
     grid, drums = Grid.of_options(options) or Grid.of_beats(STEPS_PER_BEAT), options.get("drums")
-    with named(path):
-        frames, _, _, placed = load_shown(path, grid, drums)
+    with naming(path):
+        frames, _, _, placed = load_to_show(path, grid, drums)
     score = placed.score
     kit, of_drums = is_kit(frames), score.channel == DRUM_CHANNEL
     contents = Contents(PianoRollFrames(grid, drums=drums == "keep", kit=kit))
     contents.add(score)
     if plot is not None:
-        unit, given = f"frame ({grid})", placed.given()
+        unit, given = f"frame ({grid})", placed.given_mask()
         write_file(plot, piano_roll_png(frames, title=str(path), unit=unit, given=given))
     last_tick = score.off_tick.max(initial=score.end_tick, keepdims=True)
     return {
@@ -217,28 +217,28 @@ def inspect_midi(path: Path, options: Mapping[str, Any], plot: Path | None) -> d
 
 def inspect_roll(path: Path, plot: Path | None) -> dict[str, Any]:
     """Describe a piano-roll, with its grid if it states one, as sampled ones do."""
-    with named(path):
+    with naming(path):
         frames, grid = load_roll(path)
     if plot is not None:
         write_file(plot, piano_roll_png(frames, title=str(path)))
     rows = rows_of(frames)
-    notes, played = int(struck(frames).sum()), rows.lowest + np.nonzero(sounding(frames))[1]
-    more = {"struck_share": _share(notes, sounding(frames).sum())} if has_onsets(frames) else {}
+    notes, pitches = int(struck(frames).sum()), rows.lowest + np.nonzero(sounding(frames))[1]
+    further = {"struck_share": _share(notes, sounding(frames).sum())} if has_onsets(frames) else {}
     return {
         "path": str(path),
         "kind": "roll",
         "notes": notes,
-        **(_range(played) if rows == PIANO else _range(played[:0]) | _sounds(played)),
+        **(_range(pitches) if rows == PIANO else _range(pitches[:0]) | _sounds(pitches)),
         **({"grid": str(grid)} if grid else {}),
         "frames": len(frames),
         "notes_per_frame": _density(frames),
-        **more,
+        **further,
     }
 
 
 def inspect_rolls(path: Path, plot: Path | None) -> dict[str, Any]:
     """Describe a file of published rolls, by split; its picture is like a dataset's."""
-    with named(path):
+    with naming(path):
         file = read_published(path)
     splits = {split: rolls for split, rolls in file.splits.items() if rolls}
     totals = {
@@ -313,7 +313,7 @@ def file_lines(values: Mapping[str, Any]) -> list[str]:
         + f", in {meters}" * bool(meters),
         *[f"  tonic {values['tonic']} (estimated)" + f", key signature {keys}" * bool(keys)][kit:],
         f"  {plural(values['frames'], 'frame')} at {values['grid']}, {density}",
-        *[f"  {timing_text(timing, values['grid'])}"][: timing["on_grid"] < NEARLY_ALL],
+        *[f"  {timing_text(timing, values['grid'])}"][: timing["on_grid"] < FITTING_SHARE],
         *(f"  {line}" for line in Tally(**values["with_onsets"]).lines(onsets=True, kit=kit)),
         *(f"  repaired: {remark}" for remark in values["remarks"]),
     ]

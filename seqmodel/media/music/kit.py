@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from seqmodel.media.music.grid import KIT
 
 SKIN, GLIDE = 450.0, 0.015
-AUDIBLE = 9.5
+AUDIBLE_DECAYS = 9.5
 """Time constants after which a sound a fifth of full scale rounds to nothing in 16 bits."""
 ATTACK = 0.0005
 """Seconds, so that noise does not begin with a click louder than itself."""
@@ -87,7 +87,7 @@ SOUNDS = (
 """By row, from key 35 on."""
 
 
-RELATED = {
+SUBSTITUTES = {
     27: 76, 28: 39, 29: 73, 30: 73, 31: 37, 32: 75, 33: 77, 34: 67,
     82: 70, 83: 54, 84: 81, 85: 75, 86: 41, 87: 41,
 }  # fmt: skip
@@ -96,7 +96,7 @@ scratches, sticks, clicks and metronome bell; shaker, jingle bell, bell tree, ca
 """
 
 
-ROWS = np.array([RELATED.get(key, key) for key in range(128)]) - KIT.lowest
+ROWS = np.array([SUBSTITUTES.get(key, key) for key in range(128)]) - KIT.lowest
 ROWS[(ROWS < 0) | (KIT.size <= ROWS)] = -1
 """The row of each key, -1 where a kit has no sound for it."""
 
@@ -107,15 +107,15 @@ def sound_name(key: int) -> str:
 
 
 @lru_cache(maxsize=KIT.size)
-def hit(key: int, rate: int) -> NDArray[np.float64]:
+def drum_sound(key: int, rate: int) -> NDArray[np.float64]:
     """The sound of a key, (n,) samples at `rate` within [-1, 1]; always the same."""
     _, tone, tone_seconds, noise, cutoff, noise_seconds = SOUNDS[key - KIT.lowest]
-    t = np.arange(round(AUDIBLE * max(tone_seconds, noise_seconds) * rate)) / rate
+    t = np.arange(round(AUDIBLE_DECAYS * max(tone_seconds, noise_seconds) * rate)) / rate
     glide = GLIDE * -np.expm1(-t / GLIDE) if tone < SKIN else 0.0
-    struck = np.exp(-t / tone_seconds) * np.sin(2 * np.pi * tone * (t + glide))
+    tone_part = np.exp(-t / tone_seconds) * np.sin(2 * np.pi * tone * (t + glide))
     spectrum = np.fft.rfft(2 * np.random.default_rng(key).random(len(t)) - 1)
     frequency = np.fft.rfftfreq(len(t), 1 / rate)
     hiss = np.fft.irfft(spectrum * (frequency / np.hypot(frequency, cutoff)), len(t))
     hiss *= np.exp(-t / noise_seconds) / np.abs(hiss).max()
-    sound: NDArray[np.float64] = (1 - noise) * struck + noise * hiss
+    sound: NDArray[np.float64] = (1 - noise) * tone_part + noise * hiss
     return sound * np.minimum(t / ATTACK, 1)

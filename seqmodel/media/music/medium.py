@@ -7,14 +7,14 @@ from typing import Any
 from seqmodel.media.definitions import Medium, Option, lazily
 from seqmodel.media.music.grid import (
     BEATS_PER_MINUTE,
-    DRUMS,
-    FASTEST,
+    DRUM_KIND,
+    MAX_TEMPO,
     MIDI_SUFFIXES,
+    MIN_TEMPO,
     PARTICLES,
     PUBLISHED_STEPS_PER_BEAT,
     ROLL_SUFFIXES,
     SAMPLE_LENGTH,
-    SLOWEST,
     SOUND_FORMATS,
     STEPS_PER_BEAT,
     SWEEPS,
@@ -22,7 +22,7 @@ from seqmodel.media.music.grid import (
 
 
 def _tempo(help: str) -> Option:
-    return Option("tempo", float, help, least=SLOWEST, most=FASTEST)
+    return Option("tempo", float, help, least=MIN_TEMPO, most=MAX_TEMPO)
 
 
 STEP_SECONDS = Option(
@@ -51,7 +51,7 @@ class Music(Medium):
     presets: Mapping[str, Mapping[str, Any]] = {"default": {"model": "tied", "end": True}}
     # Drum loops are few and short: more and noisier updates, see README.md.
     kinds: Mapping[str, Any] = {
-        DRUMS: {
+        DRUM_KIND: {
             "tied": {
                 "batch_size": 1,
                 "epochs": 20,

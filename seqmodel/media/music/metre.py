@@ -22,14 +22,14 @@ Metre = tuple[int, int]
 """A time signature, such as (6, 8)."""
 COMMON_TIME: Metre = 4, 4
 """The time signature of a MIDI file that states none."""
-MOST_BEATS, LONGEST_BAR, SHORTEST_NOTE = 32, 16, 64
+MAX_BEATS, LONGEST_BAR, SHORTEST_NOTE = 32, 16, 64
 """A bar has at most this many beats and quarter notes; its beats are notes of at least one over
 SHORTEST_NOTE."""
-MOST_SIGNATURES = 64
+MAX_SIGNATURES = 64
 """Per piece; later changes are dropped."""
-NEVER = 1 << 40
+NEVER_FRAME = 1 << 40
 """A frame that no piece has."""
-STEPS_OF_REAL_TIME = 4
+REAL_TIME_STEPS = 4
 """The number of frames in a beat that models are given on a grid of real time."""
 
 
@@ -37,7 +37,7 @@ def is_possible(metre: Metre) -> bool:
     """Whether music can have such a time signature."""
     beats, of = metre
     return (
-        1 <= beats <= MOST_BEATS
+        1 <= beats <= MAX_BEATS
         and 1 <= of <= SHORTEST_NOTE
         and of & (of - 1) == 0
         and 4 * beats <= LONGEST_BAR * of
@@ -51,7 +51,7 @@ def parse_metre(text: str) -> Metre:
     metre = (int(beats), int(of)) if numbers else (0, 0)
     if not is_possible(metre):
         raise ValueError(
-            f"a time signature such as 3/4 or 6/8, of at most {MOST_BEATS} beats and {LONGEST_BAR} "
+            f"a time signature such as 3/4 or 6/8, of at most {MAX_BEATS} beats and {LONGEST_BAR} "
             f"quarter notes, not {text!r}"
         )
     return metre
@@ -76,7 +76,7 @@ class Units(NamedTuple):
     @classmethod
     def of(cls, metre: Metre, grid: Grid) -> "Units":
         beats, of = metre
-        note = 4 * (grid.steps_per_beat or STEPS_OF_REAL_TIME)
+        note = 4 * (grid.steps_per_beat or REAL_TIME_STEPS)
         parts = 3 if of >= 8 and beats > 3 and beats % 3 == 0 else 2
         return cls(of, note * (3 if parts == 3 else 1), note * beats, parts)
 
@@ -118,20 +118,20 @@ def metre_from_json(values: Any) -> tuple[Signature, ...]:
         if not is_possible(found[-1].metre):
             raise ValueError(f"metre has the impossible signature {value[1]}/{value[2]}")
     frames = [each.frame for each in found]
-    known = -NEVER < frames[0] <= 0 and frames[-1] < NEVER
-    if not known or sorted(set(frames)) != frames:
+    in_range = -NEVER_FRAME < frames[0] <= 0 and frames[-1] < NEVER_FRAME
+    if not in_range or sorted(set(frames)) != frames:
         raise ValueError("metre must have signatures in order of time, the first from frame 0 on")
     return tuple(found)
 
 
 def shifted(metre: Sequence[Sequence[int]], begin: int) -> list[list[int]]:
     """The signatures of a piece as they apply from frame `begin` on."""
-    moved = [[frame - begin, *metre] for frame, *metre in metre]
-    gone = sum(frame <= 0 for frame, *_ in moved)
-    return moved[max(0, gone - 1) :]
+    relative = [[frame - begin, *metre] for frame, *metre in metre]
+    begun = sum(frame <= 0 for frame, *_ in relative)
+    return relative[max(0, begun - 1) :]
 
 
-def written(metre: Sequence[Signature], grid: Grid) -> Iterator[Signature]:
+def file_signatures(metre: Sequence[Signature], grid: Grid) -> Iterator[Signature]:
     """The signatures as stated in a file, which has none before frame 0.
 
     The rest of a bar that began earlier gets its own signature, like a pickup: at least as long,
@@ -141,14 +141,14 @@ def written(metre: Sequence[Signature], grid: Grid) -> Iterator[Signature]:
         return
     first, later = metre[0], metre[1:]
     unit = Units.of(first.metre, grid)
-    left = first.frame * unit.frame % unit.bar  # in units
-    end = 0 if left % unit.frame else left // unit.frame
+    remaining = first.frame * unit.frame % unit.bar  # in units
+    end = 0 if remaining % unit.frame else remaining // unit.frame
     if end:
-        rest = Fraction(end, 4 * (grid.steps_per_beat or STEPS_OF_REAL_TIME))
+        rest = Fraction(end, 4 * (grid.steps_per_beat or REAL_TIME_STEPS))
         powers = (2**k for k in range(SHORTEST_NOTE.bit_length()))
-        found = [(math.ceil(rest * of), of) for of in (first.of, *powers)]
-        fits = [metre for metre in found if is_possible(metre) and metre != first.metre]
-        yield Signature(0, *min(fits, key=lambda metre: Fraction(*metre)))
+        candidates = [(math.ceil(rest * of), of) for of in (first.of, *powers)]
+        possible = [metre for metre in candidates if is_possible(metre) and metre != first.metre]
+        yield Signature(0, *min(possible, key=lambda metre: Fraction(*metre)))
     if not later or end < later[0].frame:
         yield first._replace(frame=end)
     yield from later
@@ -165,28 +165,28 @@ def bar_lines(metre: Sequence[Signature], grid: Grid, length: int) -> list[int]:
     return [line for line in lines if 0 <= line < length]
 
 
-def given_of(metre: Sequence[Signature], grid: Grid) -> NDArray[np.int64]:
+def signature_row(metre: Sequence[Signature], grid: Grid) -> NDArray[np.int64]:
     """What a model is given of a piece's signatures, in one row.
 
     For each, where it begins, and the units in a frame, a beat and a bar; unused ones never begin.
     """
-    given = np.zeros((MOST_SIGNATURES, 4), np.int64)
-    given[:, 0] = NEVER
-    for row, each in zip(given, metre, strict=False):
+    rows = np.zeros((MAX_SIGNATURES, 4), np.int64)
+    rows[:, 0] = NEVER_FRAME
+    for row, each in zip(rows, metre, strict=False):
         row[:] = each.frame, *Units.of(each.metre, grid)[:3]
-    return given.ravel()
+    return rows.ravel()
 
 
 # ---- what onsets suggest -------------------------------------------------------------------------
 
-CLEARLY = 0.1
+MIN_MARGIN = 0.1
 """A metre is inferred if its autocorrelation exceeds the others by this. Of 285 files that state a
 metre, it is then inferred for 133 and another for 4; on a grid of eighths for 156 and 16."""
-LEAST_BARS = 8
+MIN_BARS = 8
 """The length, in bars of four quarter notes, of a piece whose metre can be inferred."""
 
 
-def suggested(onsets: NDArray[Any], grid: Grid) -> Metre | None:
+def infer_metre(onsets: NDArray[Any], grid: Grid) -> Metre | None:
     """4/4, 3/4 or 6/8 if the onsets (T,), the notes beginning in each frame, clearly suggest it.
 
     They do if they correlate more with themselves one and two bars later than after bars of other
@@ -194,25 +194,25 @@ def suggested(onsets: NDArray[Any], grid: Grid) -> Metre | None:
     meter of musical scores by autocorrelation").
     """
     quarter = grid.steps_per_beat
-    if quarter is None or quarter == 1 or len(onsets) < 4 * LEAST_BARS * quarter:
+    if quarter is None or quarter == 1 or len(onsets) < 4 * MIN_BARS * quarter:
         return None
     centred = onsets - onsets.mean()
 
-    def likeness(*lags: int) -> float:
+    def autocorrelation(*lags: int) -> float:
         return sum(float(centred[lag:] @ centred[: len(centred) - lag]) for lag in lags)
 
-    three = likeness(3 * quarter, 6 * quarter) - likeness(4 * quarter, 8 * quarter)
-    if abs(three) <= 2 * CLEARLY * likeness(0):
+    triple = autocorrelation(3 * quarter, 6 * quarter) - autocorrelation(4 * quarter, 8 * quarter)
+    if abs(triple) <= 2 * MIN_MARGIN * autocorrelation(0):
         return None
-    if three < 0:
+    if triple < 0:
         return COMMON_TIME
-    dotted = quarter % 2 == 0 and likeness(3 * quarter // 2) > likeness(quarter)
+    dotted = quarter % 2 == 0 and autocorrelation(3 * quarter // 2) > autocorrelation(quarter)
     return (6, 8) if dotted else (3, 4)
 
 
 # ---- over all pieces -----------------------------------------------------------------------------
 
-OFTEN = 0.1
+REPORTED_SHARE = 0.1
 """Contradictions are reported from this share of pieces on, since a few are always there."""
 
 
@@ -228,42 +228,42 @@ class Metres:
         self, source: str, stated: Sequence[tuple[int, Metre]], onsets: NDArray[Any], grid: Grid
     ) -> tuple[Signature, ...]:
         """The signatures that a piece states, or the one that its onsets (T,) suggest, or 4/4."""
-        heard = suggested(onsets, grid)
-        found = signatures(stated or [(0, heard or COMMON_TIME)], len(onsets))
-        where = "stated" if stated else "inferred" if heard else "assumed"
+        inferred = infer_metre(onsets, grid)
+        found = signatures(stated or [(0, inferred or COMMON_TIME)], len(onsets))
+        origin = "stated" if stated else "inferred" if inferred else "assumed"
         if stated:
             threes = {each.beats % 3 == 0 for each in found}
-            if heard and threes == {heard[0] % 3 > 0}:
-                told = f"{metre_name(found[0].metre)}, heard {metre_name(heard)}"
-                self._contradicted.append(f"{source} ({told})")
-        self._pieces[where] += 1
-        if where in self._named:
+            if inferred and threes == {inferred[0] % 3 > 0}:
+                names = f"{metre_name(found[0].metre)}, heard {metre_name(inferred)}"
+                self._contradicted.append(f"{source} ({names})")
+        self._pieces[origin] += 1
+        if origin in self._named:
             for name in dict.fromkeys(metre_name(each.metre) for each in found):
-                self._named[where][name] += 1
+                self._named[origin][name] += 1
         return found
 
     def update(self, other: "Metres") -> None:
         """Add another's counts."""
         self._pieces.update(other._pieces)
-        for where, names in other._named.items():
-            self._named[where].update(names)
+        for origin, names in other._named.items():
+            self._named[origin].update(names)
         self._contradicted += other._contradicted
 
     def to_json(self) -> dict[str, Any]:
-        named = {where: dict(names.most_common()) for where, names in self._named.items()}
+        named = {origin: dict(names.most_common()) for origin, names in self._named.items()}
         return {**self._pieces, "named": named, "contradicted": self._contradicted}
 
 
 def metre_line(values: Mapping[str, Any]) -> str:
     """`Metres.to_json` in words."""
-    parts, odd = [], values["contradicted"]
-    for where, words in (("stated", "stated by"), ("inferred", "inferred from the onsets of")):
-        if values[where]:
-            names = some(values["named"][where])
-            parts.append(f"{names} {words} {plural(values[where], 'piece')}")
-            if where == "stated" and len(odd) > OFTEN * values["stated"]:
-                sound = "sounds" if len(odd) == 1 else "sound"
-                parts.append(f"{len(odd):,} of which {sound} otherwise, such as {odd[0]}")
+    parts, clashes = [], values["contradicted"]
+    for origin, words in (("stated", "stated by"), ("inferred", "inferred from the onsets of")):
+        if values[origin]:
+            names = some(values["named"][origin])
+            parts.append(f"{names} {words} {plural(values[origin], 'piece')}")
+            if origin == "stated" and len(clashes) > REPORTED_SHARE * values["stated"]:
+                sound = "sounds" if len(clashes) == 1 else "sound"
+                parts.append(f"{len(clashes):,} of which {sound} otherwise, such as {clashes[0]}")
     if values["assumed"]:
         parts.append(f"4/4 assumed for {plural(values['assumed'], 'piece')}")
     return f"metre: {', '.join(parts)}"

@@ -21,11 +21,11 @@ from seqmodel.errors import SourceError
 from seqmodel.files import open_input
 from seqmodel.media.music.events import (
     BROKEN,
+    DECODED,
     ENDED,
     KEY_SIGNATURE,
     MARKER,
     NO_END,
-    READ,
     SET_TEMPO,
     TIME_SIGNATURE,
     TRACK_NAME,
@@ -37,21 +37,21 @@ from seqmodel.media.music.events import (
 from seqmodel.media.music.grid import DEFAULT_TEMPO, END_OF_PIECE, SMPTE_TEMPO, Grid, Restrike
 from seqmodel.media.music.metre import is_possible
 
-PAUSE = 16
+PAUSE_BEATS = 16
 """Beats of silence, or at 120 beats per minute their 8 s, after which a key owes no more offs.
 
 In 2,000 real files notes of one key overlap for at most 9 beats; where a hanging note was followed
 by one off too many, there were pauses of 60.
 """
 
-LONGEST_PEDAL = 40
+MAX_PEDAL_BEATS = 40
 """Beats, at 120 beats per minute their 20 s, for which a pedal is held down in earnest.
 
 Of 29,000 times in 163 real files, four are of 26 to 36 beats. The next are of 45 to 350, whole
 verses, and half of them never end.
 """
 
-MOST_SHARPS = 7
+MAX_SHARPS = 7
 FIFTHS = [note + sign for sign in ("b", "", "#") for note in "FCGDAEB"][1:19]
 """The tonics of major keys from seven flats to seven sharps; three further are the minor ones."""
 
@@ -121,7 +121,7 @@ class Score:
         at = np.searchsorted(self.tempo_tick, ticks, side="right") - 1
         return begins[at] + (ticks - self.tempo_tick[at]) * lengths[at]
 
-    def places(self, ticks: NDArray[np.int64], grid: Grid) -> NDArray[np.float64]:
+    def frame_positions(self, ticks: NDArray[np.int64], grid: Grid) -> NDArray[np.float64]:
         """Where ticks (N,) lie on a grid, in frames."""
         if grid.steps_per_beat:
             return ticks * grid.steps_per_beat / self.ticks_per_unit
@@ -165,23 +165,23 @@ def read_score(data: bytes, *, restrike: Restrike = "close", hits: bool = False)
     nothing can be read.
     """
     file_format, division, events, repairs = read_events(data)
-    ticks_per_unit, smpte_tempo = _clock(division)
+    ticks_per_unit, smpte_tempo = _parse_division(division)
     metas = _read_metas(events, repairs)
     tempo_tick, tempo = np.array([0]), np.array([smpte_tempo])
     if smpte_tempo is None:
         tempo_tick, tempo = _tempos(events, repairs)
-    pause, most = (
+    pause, max_pedal = (
         beats * ticks_per_unit * DEFAULT_TEMPO // (smpte_tempo or DEFAULT_TEMPO)
-        for beats in (PAUSE, LONGEST_PEDAL)
+        for beats in (PAUSE_BEATS, MAX_PEDAL_BEATS)
     )
     notes = events.notes(restrike == "close", pause, hits=hits)
-    if formerly := events.former_ends():
-        notes = notes[~np.isin(notes[:, 1], formerly)]
+    if legacy := events.legacy_ends():
+        notes = notes[~np.isin(notes[:, 1], legacy)]
     pedals = events.pedals()
-    silent_tick, left = events.silent(notes, pedals, most)
-    if left:
-        repairs[f"sustain pedal down for over {LONGEST_PEDAL} beats ignored"] += left
-    ends = [*metas.ends, *events.ticks[formerly].tolist()]
+    silent_tick, stuck = events.silent_ticks(notes, pedals, max_pedal)
+    if stuck:
+        repairs[f"sustain pedal down for over {MAX_PEDAL_BEATS} beats ignored"] += stuck
+    ends = [*metas.ends, *events.ticks[legacy].tolist()]
     return Score(
         on_tick=events.ticks[notes[:, 0]],
         off_tick=events.ticks[notes[:, 1]],
@@ -196,8 +196,8 @@ def read_score(data: bytes, *, restrike: Restrike = "close", hits: bool = False)
         smpte=smpte_tempo is not None,
         tempo_tick=tempo_tick,
         tempo=tempo,
-        meters=tuple((tick, *metre) for tick, metre in _in_time(metas.meters)),
-        keys=tuple(key for _, key in _in_time(metas.keys)),
+        meters=tuple((tick, *metre) for tick, metre in _in_order(metas.meters)),
+        keys=tuple(key for _, key in _in_order(metas.keys)),
         programs=events.programs(),
         pedal=int(np.count_nonzero(pedals.pressed)),
         format=file_format,
@@ -226,10 +226,10 @@ def read_events(data: bytes) -> MidiEvents:
     size = int.from_bytes(data[start + 4 : start + 8])
     if len(data) < start + 14 or size < 6:
         raise SourceError("is cut short within its header")
-    file_format, announced, division = struct.unpack_from(">HHH", data, start + 8)
-    _clock(division)
+    file_format, declared, division = struct.unpack_from(">HHH", data, start + 8)
+    _parse_division(division)
     repairs = Counter[str]()
-    tracks = _find_tracks(data, start + 8 + size, announced, repairs)
+    tracks = _find_tracks(data, start + 8 + size, declared, repairs)
     if file_format == 2:
         repairs["format 2, its patterns read one after the other"] += 1
     elif file_format > 2:
@@ -269,7 +269,7 @@ def _find_header(data: bytes) -> int:
     return start
 
 
-def _clock(division: int) -> tuple[int, int | None]:
+def _parse_division(division: int) -> tuple[int, int | None]:
     """(Ticks per unit of tempo, the fixed tempo of SMPTE time or None), from the header."""
     if division < 0x8000:
         if division == 0:
@@ -281,10 +281,10 @@ def _clock(division: int) -> tuple[int, int | None]:
     return 3 * ticks, SMPTE_TEMPO[rate]
 
 
-def _find_tracks(data: bytes, position: int, announced: int, repairs: Counter[str]) -> list[Track]:
+def _find_tracks(data: bytes, position: int, declared: int, repairs: Counter[str]) -> list[Track]:
     """The tracks from `position` on, no more than announced: the rest may be an earlier file's."""
     tracks = list[Track]()
-    expected = announced or len(data)  # 0: its writer never updated the header
+    expected = declared or len(data)  # 0: its writer never updated the header
     while len(tracks) < expected and 0 <= position <= len(data) - 8:
         size = int.from_bytes(data[position + 4 : position + 8])
         if data[position : position + 4] == b"MTrk":
@@ -296,8 +296,8 @@ def _find_tracks(data: bytes, position: int, announced: int, repairs: Counter[st
             position = data.find(b"MTrk", position + 1)
     if not tracks:
         raise SourceError("has no track (it is cut short, or was never finished)")
-    if len(tracks) < announced:
-        repairs[f"{len(tracks)} of {announced} tracks found"] += 1
+    if len(tracks) < declared:
+        repairs[f"{len(tracks)} of {declared} tracks found"] += 1
     return tracks
 
 
@@ -325,17 +325,17 @@ def _find_track(data: bytes, start: int, size: int, repairs: Counter[str]) -> tu
 
 def _tempos(events: Events, repairs: Counter[str]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Where each tempo begins, and its microseconds per beat: of several at one tick the last."""
-    there = np.flatnonzero(events.event == 0xFF)
-    there = there[events.data[events.at[there]] == SET_TEMPO]
-    body, _ = quantities(events.data, events.at[there] + 1)
-    whole = events.end[there] - body >= 3
-    there, body = there[whole], body[whole]
+    chosen = np.flatnonzero(events.event == 0xFF)
+    chosen = chosen[events.data[events.at[chosen]] == SET_TEMPO]
+    body, _ = quantities(events.data, events.at[chosen] + 1)
+    complete = events.end[chosen] - body >= 3
+    chosen, body = chosen[complete], body[complete]
     high, middle, low = (events.data[body + k].astype(np.int64) for k in range(3))
-    found = high << 16 | middle << 8 | low
-    if stopped := int((found == 0).sum()):
-        repairs["tempo of 0 ignored"] += stopped
-    tick = np.append(events.starts, events.ticks[there[found > 0]])
-    tempo = np.append([DEFAULT_TEMPO] * len(events.starts), found[found > 0])
+    value = high << 16 | middle << 8 | low
+    if zeros := int((value == 0).sum()):
+        repairs["tempo of 0 ignored"] += zeros
+    tick = np.append(events.starts, events.ticks[chosen[value > 0]])
+    tempo = np.append([DEFAULT_TEMPO] * len(events.starts), value[value > 0])
     order = np.argsort(tick, kind="stable")
     order = order[np.diff(tick[order], append=-1) != 0]
     return tick[order], tempo[order]
@@ -353,7 +353,7 @@ class _Metas(NamedTuple):
 def _read_metas(events: Events, repairs: Counter[str]) -> _Metas:
     metas = _Metas([], [], {}, [])
     chosen = np.flatnonzero(events.event == 0xFF)
-    chosen = chosen[READ[events.data[events.at[chosen]]]]
+    chosen = chosen[DECODED[events.data[events.at[chosen]]]]
     body_at, _ = quantities(events.data, events.at[chosen] + 1)
     kinds = events.data[events.at[chosen]]
     found = events.track[chosen], events.ticks[chosen], kinds, body_at, events.end[chosen]
@@ -367,8 +367,8 @@ def _read_metas(events: Events, repairs: Counter[str]) -> _Metas:
                 repairs["impossible time signature ignored"] += 1
         elif kind == KEY_SIGNATURE and len(body) >= 2:
             sharps, minor = struct.unpack_from("bB", body)
-            if abs(sharps) <= MOST_SHARPS and minor in (0, 1):
-                key = FIFTHS[sharps + MOST_SHARPS + 3 * minor] + "m" * minor
+            if abs(sharps) <= MAX_SHARPS and minor in (0, 1):
+                key = FIFTHS[sharps + MAX_SHARPS + 3 * minor] + "m" * minor
                 metas.keys.append((tick, key))
         elif kind == TRACK_NAME:
             metas.names.setdefault(track, body.decode(errors="replace"))
@@ -377,7 +377,7 @@ def _read_metas(events: Events, repairs: Counter[str]) -> _Metas:
     return metas
 
 
-def _in_time(signatures: list[tuple[int, Any]]) -> list[tuple[int, Any]]:
+def _in_order(signatures: list[tuple[int, Any]]) -> list[tuple[int, Any]]:
     """The signatures in order of time, each once while it lasts."""
     in_order = sorted(signatures, key=itemgetter(0))
     return [next(same) for _, same in groupby(in_order, itemgetter(1))]

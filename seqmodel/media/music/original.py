@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from seqmodel.errors import UsageError
 from seqmodel.media.input import read_whole
 from seqmodel.media.music import events as smf
-from seqmodel.media.music.frames import PianoRollFrames, folded, notes_of, rows_of, sounding, struck
+from seqmodel.media.music.frames import PianoRollFrames, fold, notes_of, rows_of, sounding, struck
 from seqmodel.media.music.grid import (
     BEATS_PER_MINUTE,
     DRAWN,
@@ -44,15 +44,15 @@ from seqmodel.media.music.parts import Part
 from seqmodel.media.music.placing import in_frames, place
 from seqmodel.media.music.writing import (
     PIANO,
-    onsets_of,
-    tracks_of,
-    tracks_of_parts,
+    onset_ticks,
+    part_tracks,
+    split_tracks,
     velocities,
 )
 from seqmodel.media.words import listed, plural
 
 CHANNELS = 16
-RELEASE = 64
+RELEASE_VELOCITY = 64
 """The velocity of written note-offs, which has no meaning."""
 
 Note = tuple[int, int]
@@ -95,26 +95,26 @@ class Original:
                 f"{path} has ticks longer than the run's frames ({frame.grid}), too long for drawn "
                 "notes: save it with more ticks per beat"
             )
-        kept = in_frames(score, drums=frame.drums, kit=frame.kit)
+        read = in_frames(score, drums=frame.drums, kit=frame.kit)
         of_drums, pitch = score.channel == DRUM_CHANNEL, score.pitch
         on_keys = (pitch >= LOWEST_PITCH) & (pitch <= HIGHEST_PITCH)
-        seen = kept if frame.kit else ~of_drums & on_keys
+        replaceable = read if frame.kit else ~of_drums & on_keys
         rows = np.stack([placed.begin, placed.end, placed.row], axis=1).tolist()
         self._cells = {
             n: tuple(row)
-            for n, row in zip(np.flatnonzero(kept).tolist(), rows, strict=True)
-            if seen[n]
+            for n, row in zip(np.flatnonzero(read).tolist(), rows, strict=True)
+            if replaceable[n]
         }
         """For each replaceable note, the first frame, the one after the last, and the row; the
         two are equal if it fills no frame."""
-        self._until = score.ends(pedal=frame.pedal)
+        self._note_ends = score.ends(pedal=frame.pedal)
         self._ends = dict[tuple[int, int], int]()
         """Frame after the last, row -> the tick where the longest such note ends."""
         for n, (_, end, row) in self._cells.items():
-            self._ends[end, row] = max(self._ends.get((end, row), 0), int(self._until[n]))
+            self._ends[end, row] = max(self._ends.get((end, row), 0), int(self._note_ends[n]))
         unseen = {
-            "drums": (of_drums & ~seen).any() and not frame.kit,
-            "drums on keys without a sound": (of_drums & ~seen).any() and frame.kit,
+            "drums": (of_drums & ~replaceable).any() and not frame.kit,
+            "drums on keys without a sound": (of_drums & ~replaceable).any() and frame.kit,
             "notes besides drums": (~of_drums).any() and frame.kit,
             "notes off the keyboard": (~of_drums & ~on_keys).any() and not frame.kit,
         }
@@ -129,8 +129,8 @@ class Original:
         self._names = [name.strip() for name in score.track_names]
         self._into = None if into is None else self._track(into)
         if into is None and not frame.kit:
-            tracks, free = tracks_of_parts(frame.parts, DRAWN), len(self._free_channels())
-            if free < sum(not self._there(part.name)[1] for part in tracks):
+            tracks, free = part_tracks(frame.parts, DRAWN), len(self._free_channels())
+            if free < sum(not self._track_named(part.name)[1] for part in tracks):
                 left = plural(free, "free channel") if free else "no free channels"
                 self.remarks.append(
                     f"{path} has {left} for new tracks: other drawn parts use the channel of most "
@@ -179,50 +179,50 @@ class Original:
         score, given = self._score, ~free
         ticks = self._ticks(len(frames), cut)
         end = None if cut is None else int(ticks[cut])
-        left = self._left(frames, given, ticks, end)
-        data = _moved(self._file.events, semitones)
-        removed, added = self._replaced(data, left, end)
-        replaced = [n for n in left if n in self._cells] if cut is None else []
+        remaining = self._remaining_notes(frames, given, ticks, end)
+        data = _transposed(self._file.events, semitones)
+        removed, added = self._replace(data, remaining, end)
+        replaced = [n for n in remaining if n in self._cells] if cut is None else []
         first = int(ticks[free.any(axis=1).argmax()])
         notes, lowest = notes_of(frames), rows_of(frames).lowest
-        near = replaced or list(self._cells)
-        loud = velocities(notes, frames, self._frame.grid, metre=metre, flat=flat)
+        nearby = replaced or list(self._cells)
+        loudness = velocities(notes, frames, self._frame.grid, metre=metre, flat=flat)
         steps = np.diff(ticks)
         steps[1:] = np.minimum(steps[1:], steps[:-1])  # the tempo may change in between
-        begins = onsets_of(notes, frames, ticks.tolist(), steps.tolist())
+        begins = onset_ticks(notes, frames, ticks.tolist(), steps.tolist())
         last, ended = int(ticks[-1]), defaultdict[tuple[int, int], int](int)
         marked = not frames[-1].any() and (cut is not None or score.end_tick < last)
-        parts, taken = self._frame.parts if self._into is None else (), set[int]()
-        _, *tracks = tracks_of(notes, frames, given, parts)
-        for part, its in [each for each in tracks if each[1].any()] or tracks[:1]:
-            program = part.program if parts else self._program(near, first)
+        parts, used_channels = self._frame.parts if self._into is None else (), set[int]()
+        _, *tracks = split_tracks(notes, frames, given, parts)
+        for part, in_track in [each for each in tracks if each[1].any()] or tracks[:1]:
+            program = part.program if parts else self._program(nearby, first)
             added_track = max([len(self._names), *(number + 1 for number in added)])
-            track, channel, head = self._home(
-                part._replace(program=program), near, taken, added_track
+            track, channel, head = self._target_track(
+                part._replace(program=program), nearby, used_channels, added_track
             )
-            others, new = self._others(channel, left, semitones), list[smf.Timed]()
-            rows = np.column_stack([notes, loud])[its].tolist()
+            others, new = self._other_notes(channel, remaining, semitones), list[smf.TimedEvent]()
+            rows = np.column_stack([notes, loudness])[in_track].tolist()
             for begin, until, key, velocity in rows:
                 off = self._end(until, key - lowest, given, ticks)
                 off = min(off, begins.get((until, key), off))
                 moved = key - self._transposed + semitones
-                pitch = key if self._frame.kit else int(folded(np.array([moved]))[0])
+                pitch = key if self._frame.kit else int(fold(np.array([moved]))[0])
                 # Two notes moved onto one key by octaves must not overlap either.
                 before = ended[channel, pitch]
                 on, off = _between(others[pitch], max(begins[begin, key], before), off)
                 if on < off:
                     ended[channel, pitch] = off
                     new += [
-                        (on, smf.STRIKE, bytes([smf.NOTE_ON | channel, pitch, velocity])),
-                        (off, smf.OFF, bytes([smf.NOTE_OFF | channel, pitch, RELEASE])),
+                        (on, smf.STRIKES, bytes([smf.NOTE_ON | channel, pitch, velocity])),
+                        (off, smf.OFFS, bytes([smf.NOTE_OFF | channel, pitch, RELEASE_VELOCITY])),
                     ]
             if marked:
-                new.append((last, smf.STRIKE, smf.meta(smf.MARKER, END_OF_PIECE)))
+                new.append((last, smf.STRIKES, smf.meta(smf.MARKER, END_OF_PIECE)))
                 marked = False
             if new:
                 added[track] += [*head, *new]
-                taken.add(channel)
-        return self._encoded(data, removed, added, end)
+                used_channels.add(channel)
+        return self._encode(data, removed, added, end)
 
     def _ticks(self, length: int, cut: int | None = None) -> NDArray[np.int64]:
         """(T + 1,), the tick nearest to where each frame begins; from a cut on, at one tempo."""
@@ -236,32 +236,32 @@ class Original:
             score = replace(score, tempo_tick=score.tempo_tick[kept], tempo=score.tempo[kept])
         return np.rint(score.ticks_at(seconds)).astype(np.int64)
 
-    def _left(
+    def _remaining_notes(
         self, frames: NDArray[np.uint8], given: NDArray[np.bool_], ticks: NDArray[np.int64],
         end: int | None,
     ) -> dict[int, list[Note]]:  # fmt: skip
         """What is left of each changed note; all others end at tick `end`."""
         score, begun = self._score, struck(frames)
         holds = (sounding(frames) > 0) & ~begun
-        left = dict[int, list[Note]]()
+        remaining = dict[int, list[Note]]()
         if end is not None:
             beyond = (score.off_tick > end) | (score.on_tick == end)
             for n in np.flatnonzero(beyond).tolist():
                 on = int(score.on_tick[n])
-                left[n] = [(on, end)] if on < end else []
+                remaining[n] = [(on, end)] if on < end else []
         for n, (begin, until, row) in self._cells.items():
             if begin == until:
                 continue
             own = int(score.on_tick[n]), int(score.off_tick[n])
             stays = until <= len(given) and given[begin:until, row].all()
-            silent = int(self._until[n]) if end is None else min(int(self._until[n]), end)
-            marks = given, begun, holds
-            parts = [own] if stays else self._parts(own, silent, self._cells[n], *marks, ticks)
+            silent = int(self._note_ends[n]) if end is None else min(int(self._note_ends[n]), end)
+            masks = given, begun, holds
+            parts = [own] if stays else self._parts(own, silent, self._cells[n], *masks, ticks)
             if parts == [own]:
-                left.pop(n, None)
+                remaining.pop(n, None)
             else:
-                left[n] = parts
-        return left
+                remaining[n] = parts
+        return remaining
 
     def _parts(
         self, own: Note, silent: int, cells: tuple[int, int, int], given: NDArray[np.bool_],
@@ -297,10 +297,10 @@ class Original:
         own = self._ends.get((frame, row)) if given[frame - 1, row] else None
         return int(ticks[frame]) if own is None else own
 
-    def _replaced(
-        self, data: bytes, left: Mapping[int, list[Note]], end: int | None
-    ) -> tuple[NDArray[np.bool_], defaultdict[int, list[smf.Timed]]]:
-        """Which events (E,) to remove, and which to add by track, so that notes become `left`.
+    def _replace(
+        self, data: bytes, remaining: Mapping[int, list[Note]], end: int | None
+    ) -> tuple[NDArray[np.bool_], defaultdict[int, list[smf.TimedEvent]]]:
+        """Which events (E,) to remove, and which to add by track, so that notes become `remaining`.
 
         Notes of a key that each end where the next is struck depend on each other's note-offs, so
         such a chain is rewritten if any of them changes.
@@ -308,11 +308,11 @@ class Original:
         score, events, pedals = self._score, self._file.events, self._file.events.pedals()
         E = len(events.ticks)
         removed = np.zeros(E, np.bool_) if end is None else events.ticks >= end
-        added = defaultdict[int, list[smf.Timed]](list)
-        (numbers,) = np.nonzero((events.status >= smf.NOTE_OFF) & (events.status < smf.TOUCH))
+        added = defaultdict[int, list[smf.TimedEvent]](list)
+        (numbers,) = np.nonzero((events.status >= smf.NOTE_OFF) & (events.status < smf.AFTERTOUCH))
         at = events.at[numbers]
         keys, strikes = np.zeros(E, np.int64), np.zeros(E, np.bool_)
-        keys[numbers] = events.of_channel[numbers] << 7 | np.minimum(events.data[at], 127)
+        keys[numbers] = events.channel_key[numbers] << 7 | np.minimum(events.data[at], 127)
         strikes[numbers] = (events.status[numbers] >= smf.NOTE_ON) & (events.data[at + 1] > 0)
         places = np.sort(keys[numbers] * E + numbers)
         order = np.lexsort((score.on_event, keys[score.on_event]))
@@ -320,7 +320,7 @@ class Original:
         joined = (key[1:] == key[:-1]) & (off[:-1] == on[1:])
         for chain in np.split(order, np.flatnonzero(~joined) + 1):
             notes = chain.tolist()
-            changed = any(n in left for n in notes)
+            changed = any(n in remaining for n in notes)
             if not notes or not (changed or end is not None):
                 continue
             first, last = int(score.on_event[notes[0]]), int(score.off_event[notes[-1]])
@@ -335,7 +335,7 @@ class Original:
                 own = int(score.on_tick[n]), int(score.off_tick[n])
                 track = int(score.track[n])
                 begins = _message(events, data, on_event)
-                for part in left.get(n, [own]):
+                for part in remaining.get(n, [own]):
                     ended = part[1] == own[1] and (not strikes[off_event] or off_event == on_event)
                     if not ended and part[0] >= part[1]:
                         # Of several strikes on a tick, the last keeps one.
@@ -344,19 +344,19 @@ class Original:
                     if part[0] == own[0]:
                         removed[on_event] = False
                     else:
-                        added[track].append((part[0], smf.STRIKE, begins))
+                        added[track].append((part[0], smf.STRIKES, begins))
                     if ended:
                         removed[off_event] = False
                     else:
-                        ends = bytes([begins[0] & 15 | smf.NOTE_OFF, begins[1], RELEASE])
-                        added[track].append((part[1], smf.OFF, ends))
+                        ends = bytes([begins[0] & 15 | smf.NOTE_OFF, begins[1], RELEASE_VELOCITY])
+                        added[track].append((part[1], smf.OFFS, ends))
                 follows = not removed[on_event]
         if end is not None:  # release pedals that are pressed there
             moves, player, down, _ = (each[events.ticks[pedals.moves] < end] for each in pedals)
             latest = np.append(player[1:] != player[:-1], True)[: len(moves)]
             for number in moves[latest & down].tolist():
                 release = bytes([int(events.status[number]), smf.SUSTAIN, 0])
-                added[int(events.track[number])].append((end, smf.STRIKE, release))
+                added[int(events.track[number])].append((end, smf.STRIKES, release))
         return removed, added
 
     def _free_channels(self) -> list[int]:
@@ -364,7 +364,7 @@ class Original:
         used = {*(events.status[events.status > 0] & 15).tolist(), DRUM_CHANNEL}
         return [channel for channel in range(CHANNELS) if channel not in used]
 
-    def _there(self, name: str) -> tuple[int | None, list[int]]:
+    def _track_named(self, name: str) -> tuple[int | None, list[int]]:
         """The track of the file for notes drawn under a name, if any.
 
         With the channels, except that of drums, of each of its notes or, without notes, programs.
@@ -375,32 +375,32 @@ class Original:
         own = own or [channel for number, channel, *_ in score.programs if number == track]
         return track, [channel for channel in own if channel != DRUM_CHANNEL]
 
-    def _home(
-        self, part: Part, near: Sequence[int], taken: Set[int], added_track: int
-    ) -> tuple[int, int, list[smf.Timed]]:
+    def _target_track(
+        self, part: Part, nearby: Sequence[int], used_channels: Set[int], added_track: int
+    ) -> tuple[int, int, list[smf.TimedEvent]]:
         """The track and channel of drawn notes, and the events that the track begins with.
 
-        The track is the `added_track`, unless the file has one; the channel has no events and is
-        not `taken` by other parts, and gets the program of the `part`. If none is left, it is the
-        channel of most of the notes `near`.
+        The track is the `added_track`, unless the file has one; the channel has no events, is not
+        among the `used_channels` of other parts, and gets the program of the `part`. If none is
+        left, it is the channel of most of the notes `nearby`.
         """
-        (track, own), head = self._there(part.name), list[smf.Timed]()
+        (track, own), head = self._track_named(part.name), list[smf.TimedEvent]()
         if track is None:
             track = added_track
             head.append((0, smf.FIRST, smf.meta(smf.TRACK_NAME, part.name.encode())))
         if self._frame.kit:
             return track, DRUM_CHANNEL, head
-        free = [channel for channel in self._free_channels() if channel not in taken]
+        free = [channel for channel in self._free_channels() if channel not in used_channels]
         if not own and free:
             head.append((0, smf.FIRST, bytes([smf.PROGRAM | free[0], part.program])))
             return track, free[0], head
-        ((channel, _),) = Counter(own or self._score.channel[near].tolist() or [0]).most_common(1)
+        ((channel, _),) = Counter(own or self._score.channel[nearby].tolist() or [0]).most_common(1)
         return track, channel, head
 
-    def _program(self, near: Sequence[int], tick: int) -> int:
-        """The program, at a tick, of the channel of most of the notes `near`."""
+    def _program(self, nearby: Sequence[int], tick: int) -> int:
+        """The program, at a tick, of the channel of most of the notes `nearby`."""
         events, program = self._file.events, PIANO
-        for channel, _ in Counter(self._score.channel[near].tolist()).most_common(1):
+        for channel, _ in Counter(self._score.channel[nearby].tolist()).most_common(1):
             (changes,) = np.nonzero(
                 (events.status == smf.PROGRAM | channel) & (events.ticks <= tick)
             )
@@ -409,18 +409,18 @@ class Original:
                 program = int(events.data[events.at[last]]) & 127
         return program
 
-    def _others(
-        self, channel: int, left: Mapping[int, list[Note]], semitones: int
+    def _other_notes(
+        self, channel: int, remaining: Mapping[int, list[Note]], semitones: int
     ) -> defaultdict[int, list[Note]]:
         score, found = self._score, defaultdict[int, list[Note]](list)
         for n in () if self._frame.kit else np.flatnonzero(score.channel == channel).tolist():
             own = int(score.on_tick[n]), int(score.off_tick[n])
             pitch = int(_in_range(score.pitch[n] + semitones))
-            found[pitch] += left.get(n, [own])
+            found[pitch] += remaining.get(n, [own])
         return found
 
-    def _encoded(
-        self, data: bytes, removed: NDArray[np.bool_], added: Mapping[int, list[smf.Timed]],
+    def _encode(
+        self, data: bytes, removed: NDArray[np.bool_], added: Mapping[int, list[smf.TimedEvent]],
         end: int | None,
     ) -> bytes:  # fmt: skip
         events, chunks = self._file.events, list[bytes]()
@@ -430,7 +430,7 @@ class Original:
             of_track = events.track == track
             numbers = np.flatnonzero(of_track & ~removed & ~ends)
             timed = [
-                (tick, smf.THERE, _message(events, data, number))
+                (tick, smf.ORIGINAL, _message(events, data, number))
                 for number, tick in zip(
                     numbers.tolist(), events.ticks[numbers].tolist(), strict=True
                 )
@@ -448,7 +448,7 @@ def _message(events: smf.Events, data: bytes, number: int) -> bytes:
     return bytes([status]) + data[at : int(events.end[number])]
 
 
-def _moved(events: smf.Events, semitones: int) -> bytes:
+def _transposed(events: smf.Events, semitones: int) -> bytes:
     """The file's bytes with all pitches transposed, except drums."""
     data = events.data.copy()
     pitched = (events.status >= smf.NOTE_OFF) & (events.status < smf.CONTROL)

@@ -25,9 +25,9 @@ class Part(NamedTuple):
 
 OTHER = "other"
 """The last part, if there are notes that belong to no named one."""
-MOST_PARTS = 13
+MAX_PARTS = 13
 """Together with `OTHER` and what was given, each has a channel."""
-MOST_TRACKS = 8
+MAX_TRACKS = 8
 """Track names that become parts, at most."""
 
 FAMILIES = (
@@ -69,24 +69,24 @@ def parts_of(score: Score) -> list[dict[str, Any]]:
     A part has the programs of its channel in its track or, if there are none, in all tracks, or
     else program 1; those of most of its notes come first. Drums have none.
     """
-    of_part: dict[tuple[int, ...], list[tuple[int, int]]] = {}
+    changes_of: dict[tuple[int, ...], list[tuple[int, int]]] = {}
     for track, channel, tick, program in score.programs:
         for where in ((track, channel), (channel,)):
-            of_part.setdefault(where, []).append((tick, program + 1))
-    found, places = [], score.track << 4 | score.channel
-    notes = np.bincount(places)
+            changes_of.setdefault(where, []).append((tick, program + 1))
+    parts, part_ids = [], score.track << 4 | score.channel
+    notes = np.bincount(part_ids)
     for number in np.flatnonzero(notes).tolist():
         track, channel = number >> 4, number & 15
-        changes = of_part.get((track, channel)) or of_part.get((channel,)) or [(0, 1)]
+        changes = changes_of.get((track, channel)) or changes_of.get((channel,)) or [(0, 1)]
         ticks, known = zip(*sorted(changes, key=itemgetter(0)), strict=True)
         programs = [*known]
         if len({*known}) > 1:
-            at = np.searchsorted(ticks, score.on_tick[places == number], "right") - 1
-            played = Counter[int]()
+            at = np.searchsorted(ticks, score.on_tick[part_ids == number], "right") - 1
+            note_counts = Counter[int]()
             for program, count in zip(known, np.bincount(np.maximum(at, 0)).tolist(), strict=False):
-                played[program] += count
-            programs = [program for program, _ in played.most_common()] + programs
-        found.append(
+                note_counts[program] += count
+            programs = [program for program, _ in note_counts.most_common()] + programs
+        parts.append(
             {
                 "track": track + 1,
                 "name": score.track_names[track].strip(),
@@ -95,7 +95,7 @@ def parts_of(score: Score) -> list[dict[str, Any]]:
                 "notes": int(notes[number]),
             }
         )
-    return found
+    return parts
 
 
 def named_parts(text: str) -> tuple[str, ...]:
@@ -104,8 +104,8 @@ def named_parts(text: str) -> tuple[str, ...]:
     if not all(names) or len({name.casefold() for name in names}) < len(names):
         raise UsageError(f"--parts must be different names, such as melody,chords, not {text!r}")
     names = [*(name for name in names if name != OTHER), OTHER]
-    if len(names) > MOST_PARTS + 1:
-        raise UsageError(f"--parts has {len(names) - 1} names; at most {MOST_PARTS} are allowed")
+    if len(names) > MAX_PARTS + 1:
+        raise UsageError(f"--parts has {len(names) - 1} names; at most {MAX_PARTS} are allowed")
     return tuple(names)
 
 
@@ -117,30 +117,30 @@ def commonest_tracks(scores: Iterable[Score], *, drums: bool) -> tuple[str, ...]
     pieces, notes, spelling = Counter[str](), Counter[str](), dict[str, str]()
     pitches = Counter[str]()
     for score in scores:
-        here = dict[str, None]()
-        for part in _named_apart(parts_of(score)):
+        in_piece = dict[str, None]()
+        for part in _with_unique_names(parts_of(score)):
             name = part["name"]
             if not (drums or part["programs"]):
                 continue
             spelling.setdefault(name.casefold(), name)
             notes[name.casefold()] += part["notes"]
             pitches[name.casefold()] += int(score.pitch[_notes_of(part, score)].sum(dtype=int))
-            here[name.casefold()] = None
-        pieces.update(here.keys())
-    found = sorted(pieces, key=lambda name: (-pieces[name], -notes[name]))
-    taken = [name for name in found if name != OTHER][:MOST_TRACKS]
-    taken.sort(key=lambda name: -pitches[name] / notes[name])
-    return (*(spelling[name] for name in taken), OTHER)
+            in_piece[name.casefold()] = None
+        pieces.update(in_piece.keys())
+    by_count = sorted(pieces, key=lambda name: (-pieces[name], -notes[name]))
+    chosen = [name for name in by_count if name != OTHER][:MAX_TRACKS]
+    chosen.sort(key=lambda name: -pitches[name] / notes[name])
+    return (*(spelling[name] for name in chosen), OTHER)
 
 
-def _named_apart(parts: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _with_unique_names(parts: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """The `parts_of` a file, named by their family if they have no name or share it."""
     shared = Counter(part["name"].casefold() for part in parts)
     shared[""] = len(parts) + 1  # a missing name counts as shared
-    apart = (shared[part["name"].casefold()] == 1 for part in parts)
+    unique = (shared[part["name"].casefold()] == 1 for part in parts)
     return [
-        part if own else part | {"name": _family(part)}
-        for part, own in zip(parts, apart, strict=True)
+        part if is_unique else part | {"name": _family(part)}
+        for part, is_unique in zip(parts, unique, strict=True)
     ]
 
 
@@ -161,11 +161,11 @@ def part_of(part: dict[str, Any], names: Sequence[str]) -> int:
     """
     wanted = [name.casefold() for name in names]
     instrument = INSTRUMENTS[part["programs"][0] - 1] if part["programs"] else ""
-    own = part["name"].casefold()
+    part_name = part["name"].casefold()
     letter = r"[^\W\d_]"
     for text, pattern in (
-        (own, "{0}$"),
-        (own, rf".*(?<!{letter}){{0}}s?(?!{letter})"),
+        (part_name, "{0}$"),
+        (part_name, rf".*(?<!{letter}){{0}}s?(?!{letter})"),
         (f"{_family(part)}, {instrument}", rf".*(?<!{letter}){{0}}s?(?!{letter})"),
     ):
         for number, name in enumerate(wanted, 1):
@@ -183,7 +183,7 @@ def parts_of_notes(
     """
     found = np.zeros(len(score.pitch), np.uint8)
     programs = Counter[tuple[int, int]]()
-    for part in _named_apart(parts_of(score)):
+    for part in _with_unique_names(parts_of(score)):
         number = part_of(part, names)
         found[_notes_of(part, score)] = number
         for program in part["programs"][:1]:

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from seqmodel.errors import SourceError
 from seqmodel.media.marks import MARKS
-from seqmodel.media.music.frames import folded, held_on, marks_in, struck
+from seqmodel.media.music.frames import fold, hold, marks_in, struck
 from seqmodel.media.music.grid import (
     DRAWN,
     DRUM_CHANNEL,
@@ -128,8 +128,8 @@ class PlacedNotes:
 
         Of notes that share an onset one of the first part counts, and of those the loudest.
         """
-        marked = np.zeros((self.length, (2 + len(MARKS)) * NOTES), np.uint8)
-        marked[:, : 2 * NOTES] = frames
+        with_marks = np.zeros((self.length, (2 + len(MARKS)) * NOTES), np.uint8)
+        with_marks[:, : 2 * NOTES] = frames
         loud = self.score.velocity[self.chosen]
         order = np.lexsort((loud, -marks.get("part", np.zeros_like(loud))))  # modulo 256: 0 first
         order = order[(self.begin < self.end)[order]]
@@ -137,8 +137,8 @@ class PlacedNotes:
         for name, numbers in marks.items():
             at_onset = np.zeros((self.length, NOTES), np.uint8)
             at_onset[at] = numbers[order]  # of several at one place the last
-            marks_in(marked)[name][:] = held_on(at_onset, frames)
-        return marked
+            marks_in(with_marks)[name][:] = hold(at_onset, frames)
+        return with_marks
 
     def tally(self, frames: NDArray[np.uint8], parts: NDArray[np.uint8] | None = None) -> Tally:
         """What became of them; of `parts` (N,), if there are any."""
@@ -158,12 +158,12 @@ class PlacedNotes:
         if parts is not None:
             sounding = np.zeros((self.length, NOTES), np.uint8)
             for part in np.unique(parts).tolist():
-                own = replace(self, end=np.where(parts == part, self.end, self.begin))
-                sounding += own.frames(onsets=False)
+                of_part = replace(self, end=np.where(parts == part, self.end, self.begin))
+                sounding += of_part.frames(onsets=False)
             shared = int(((sounding > 1) & struck(frames)).sum())
         return Tally(len(distinct), dropped, merged, lengthened=int(longer.sum()), shared=shared)
 
-    def given(self) -> NDArray[np.bool_] | None:
+    def given_mask(self) -> NDArray[np.bool_] | None:
         """Where in the roll (T, 88) are notes of tracks that were not drawn; None if none was."""
         drawn = np.array([f"{name} ".startswith(f"{DRAWN} ") for name in self.score.track_names])
         if not drawn.any():
@@ -177,11 +177,11 @@ def in_frames(score: Score, *, drums: bool, kit: bool = False) -> NDArray[np.boo
 
     With `kit` they are those of channel 10 for whose keys a kit has a sound.
     """
-    of_drums: NDArray[np.bool_] = score.channel == DRUM_CHANNEL
+    is_drum: NDArray[np.bool_] = score.channel == DRUM_CHANNEL
     if kit:
-        of_drums &= ROWS[score.pitch] >= 0
-        return of_drums
-    return np.full_like(of_drums, True) if drums else ~of_drums
+        is_drum &= ROWS[score.pitch] >= 0
+        return is_drum
+    return np.full_like(is_drum, True) if drums else ~is_drum
 
 
 def place(
@@ -231,7 +231,7 @@ def place(
     begin, end = frames_of(score, grid, on_tick), frames_of(score, grid, off_tick)
     if short_notes:
         end = np.maximum(end, begin + 1)
-    row = ROWS[pitch] if kit else folded(pitch + transpose) - LOWEST_PITCH
+    row = ROWS[pitch] if kit else fold(pitch + transpose) - LOWEST_PITCH
     return PlacedNotes(score, chosen, begin, end, row, length, kit, pedal)
 
 

@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqmodel.errors import SourceError
-from seqmodel.media.input import Header, opened, read_all, read_header
+from seqmodel.media.input import Header, open_media, read_all, read_header
 from seqmodel.media.marks import MARKS
-from seqmodel.media.music.frames import HELD, OFF, STRUCK, from_states, held_on, marks_in, possible
+from seqmodel.media.music.frames import HELD, OFF, STRUCK, from_states, hold, is_valid, marks_in
 from seqmodel.media.music.grid import (
     HIGHEST_PITCH,
     KIT,
@@ -30,7 +30,7 @@ from seqmodel.media.music.grid import (
     Grid,
 )
 from seqmodel.media.music.parts import OTHER
-from seqmodel.media.music.untrusted import LONGEST_SHOWN, Items, Made, load_plain, read_cells, shown
+from seqmodel.media.music.untrusted import MAX_SHOWN, Call, Items, load_plain, quoted, read_cells
 from seqmodel.plain import parse
 
 
@@ -56,21 +56,21 @@ class Roll(NamedTuple):
         If several voices begin a note at once, it belongs to the first.
         """
         assert self.pitches is not None
-        own = [k for k, name in enumerate(parts, 1) if name != OTHER]
-        others = len(parts) if len(own) < len(parts) else 0
-        part_of = np.array([*own, *[others] * self.pitches.shape[1]], np.uint8)
-        begun = np.diff(self.pitches, axis=0, prepend=np.int8(REST)) != 0
-        time, voice = np.nonzero(begun & (self.pitches != REST))
+        named = [k for k, name in enumerate(parts, 1) if name != OTHER]
+        others = len(parts) if len(named) < len(parts) else 0
+        part_of = np.array([*named, *[others] * self.pitches.shape[1]], np.uint8)
+        begins = np.diff(self.pitches, axis=0, prepend=np.int8(REST)) != 0
+        time, voice = np.nonzero(begins & (self.pitches != REST))
         at = time[::-1], self.pitches[time, voice][::-1] - LOWEST_PITCH  # the last of several stays
-        whose = np.zeros_like(self.frames)
-        whose[at] = part_of[voice[::-1]]
+        part_at_onset = np.zeros_like(self.frames)
+        part_at_onset[at] = part_of[voice[::-1]]
         frames = np.pad(self.frames, ((0, 0), (0, (1 + len(MARKS)) * NOTES)))
         frames[:, NOTES : 2 * NOTES][at] = 1
-        marks_in(frames)["part"][:] = held_on(whose, frames)
+        marks_in(frames)["part"][:] = hold(part_at_onset, frames)
         return frames
 
 
-Found = dict[str, list[Roll]]
+RollsBySplit = dict[str, list[Roll]]
 """Split -> pieces."""
 
 SPLIT_NAMES = {
@@ -88,17 +88,17 @@ MAX_OBJECTS = 2**23
 """Bytes of pickles in a .npz, or of JSON: four times the chorales in sixteenths. A pickle can be
 packed to a thousandth of its size, and objects built from either can be sixty times as large."""
 
-VALUES_AT_ONCE = 2**18
+BLOCK = 2**18
 
 STATED = "stated"
 
-SILENT = (0, REST)
+SILENT_VALUES = (0, REST)
 """Values that stand for a silent voice, as NaN does."""
 
-MOST_VOICES = 8
+MAX_VOICES = 8
 """If there are more, only the roll is used."""
 
-SETS: Mapping[str, tuple[str, int]] = {
+KNOWN_SETS: Mapping[str, tuple[str, int]] = {
     "2fda7f310aefd24acaaae2d9225188e02df3cdf7349017dee92aa186361139d2": ("JSB chorales", 1),
     "fe7a545cccc49232a7d3512d1c4c9448b08b98264fff23fc2731a2d9b18d8026": ("MuseData", 2),
     "8bab9dcc0868d6a3b84821f54eb6bc91d366142dbf5b94994ad18e5f489f62a1": ("Nottingham", 2),
@@ -113,7 +113,7 @@ as the published ones are: the JSB chorales are an octave above Bach's."""
 class RollFile:
     """The content of a file of rolls."""
 
-    pieces: Found
+    pieces: RollsBySplit
     grid: Grid
     origin: str
     """The source of the grid: the set's name, or `STATED`; "" if it is assumed."""
@@ -145,7 +145,7 @@ def read_published(path: Path) -> RollFile:
     readers = {".mat": _read_mat, ".npz": _read_npz, ".npy": _read_npy, ".json": _read_json}
     reader = readers.get(suffix, _read_pickle)
     claims = _Claims()
-    with opened(path) as file:
+    with open_media(path) as file:
         if not file.peek(1):
             raise SourceError("is empty")
         found = reader(file, claims)
@@ -158,13 +158,13 @@ def read_published(path: Path) -> RollFile:
     for finer in (1, 2, 4):  # sets may be two or four times as fine
         coarse = [length / finer for length in lengths]
         digest = hashlib.sha256(repr(coarse).encode()).hexdigest()
-        if digest in SETS:
-            name, steps = SETS[digest][0], SETS[digest][1] * finer
+        if digest in KNOWN_SETS:
+            name, steps = KNOWN_SETS[digest][0], KNOWN_SETS[digest][1] * finer
     return RollFile(found, Grid.of_beats(steps), name)
 
 
-def _read_mat(file: BufferedReader, claims: "_Claims") -> Found:
-    rolls: Found = {}
+def _read_mat(file: BufferedReader, claims: "_Claims") -> RollsBySplit:
+    rolls: RollsBySplit = {}
     try:
         for name, cells in read_cells(read_all(file), MAT_VARIABLES):
             found = rolls[MAT_VARIABLES[name]] = []
@@ -181,7 +181,7 @@ def _read_mat(file: BufferedReader, claims: "_Claims") -> Found:
     return rolls
 
 
-def _read_pickle(file: BufferedReader, claims: "_Claims") -> Found:
+def _read_pickle(file: BufferedReader, claims: "_Claims") -> RollsBySplit:
     data = read_all(file)
     splits = load_plain(data)
     if not isinstance(splits, Items):
@@ -194,15 +194,15 @@ def _read_pickle(file: BufferedReader, claims: "_Claims") -> Found:
 def _split_named(name: Any) -> str:
     split = SPLIT_NAMES.get(name.lower()) if isinstance(name, str) else None
     if split is None:
-        raise _no_pieces(name)
+        raise _pieces_error(name)
     return split
 
 
-def _no_pieces(name: Any) -> SourceError:
-    return SourceError(f"holds {shown(name)}, which is not a list of a split's pieces")
+def _pieces_error(name: Any) -> SourceError:
+    return SourceError(f"holds {quoted(name)}, which is not a list of a split's pieces")
 
 
-def _read_json(file: BufferedReader, claims: "_Claims") -> Found:
+def _read_json(file: BufferedReader, claims: "_Claims") -> RollsBySplit:
     data = file.read(MAX_OBJECTS + 1)
     if len(data) > MAX_OBJECTS:
         raise SourceError(f"holds more than {MAX_OBJECTS // 2**20} MiB of JSON")
@@ -212,11 +212,11 @@ def _read_json(file: BufferedReader, claims: "_Claims") -> Found:
         raise SourceError(f"is not valid JSON: {error}") from error
     if not isinstance(splits, dict):
         raise SourceError("is JSON, but not of a dict of splits")
-    found: Found = {}
+    found: RollsBySplit = {}
     for name, pieces in splits.items():
         split = _split_named(name)
         if not isinstance(pieces, list):
-            raise _no_pieces(name)
+            raise _pieces_error(name)
         found[split] = []
         for index, piece in enumerate(pieces):
             where = f"piece {index} of {split}"
@@ -236,13 +236,13 @@ def _read_json(file: BufferedReader, claims: "_Claims") -> Found:
 
 def _pieces_of_pitches(pieces: Any, name: str, claims: "_Claims") -> list[Roll]:
     """The rolls of pieces that are lists of frames, rolls or arrays of voices."""
-    found = pieces.value() if isinstance(pieces, Made) else pieces
+    found = pieces.value() if isinstance(pieces, Call) else pieces
     if not isinstance(found, list | tuple):
-        raise _no_pieces(name)
+        raise _pieces_error(name)
     rolls = list[Roll]()
     for index, piece in enumerate(found):
         where = f"piece {index} of {name}"
-        frames = piece.value() if isinstance(piece, Made) else piece
+        frames = piece.value() if isinstance(piece, Call) else piece
         matrix = isinstance(frames, np.ndarray) and frames.ndim == 2
         if not matrix and not isinstance(frames, list | tuple):
             raise SourceError(f"holds no list of frames in {where}")
@@ -260,17 +260,17 @@ def _pieces_of_pitches(pieces: Any, name: str, claims: "_Claims") -> list[Roll]:
 
 def _voices(pitches: NDArray[Any], where: str) -> Roll:
     """The roll of pitches (T, voices), without the voices if there are too many."""
-    silent = np.isnan(pitches) | np.isin(pitches, SILENT)
+    silent = np.isnan(pitches) | np.isin(pitches, SILENT_VALUES)
     known = silent | np.isin(pitches, np.arange(LOWEST_PITCH, HIGHEST_PITCH + 1))
     if not known.all():
-        raise _no_pitch(pitches[~known][0].item(), where)
+        raise _pitch_error(pitches[~known][0].item(), where)
     roll = Roll.of_voices(np.where(silent, REST, pitches).astype(np.int8))
-    return roll if pitches.shape[1] <= MOST_VOICES else Roll(roll.frames)
+    return roll if pitches.shape[1] <= MAX_VOICES else Roll(roll.frames)
 
 
-def _no_pitch(pitch: object, where: str) -> SourceError:
+def _pitch_error(pitch: object, where: str) -> SourceError:
     return SourceError(
-        f"holds the pitch {shown(pitch)} in {where}; pitches are whole numbers from "
+        f"holds the pitch {quoted(pitch)} in {where}; pitches are whole numbers from "
         f"{LOWEST_PITCH} to {HIGHEST_PITCH}"
     )
 
@@ -281,17 +281,17 @@ def _roll_of_pitches(frames: list[Any] | tuple[Any, ...], where: str) -> Roll:
         if not isinstance(frame, list | tuple) or len(frame) > NOTES:
             raise SourceError(f"holds no list of pitches in frame {time} of {where}")
         for stated in frame:
-            pitch = stated.value() if isinstance(stated, Made) else stated
+            pitch = stated.value() if isinstance(stated, Call) else stated
             if isinstance(pitch, np.ndarray) and not pitch.ndim:
                 pitch = pitch.item()
             if type(pitch) is not int or not LOWEST_PITCH <= pitch <= HIGHEST_PITCH:
-                raise _no_pitch(pitch, where)
+                raise _pitch_error(pitch, where)
             roll[time, pitch - LOWEST_PITCH] = 1
     return Roll(roll)
 
 
-def _read_npz(file: BufferedReader, claims: "_Claims") -> Found:
-    rolls: Found = {}
+def _read_npz(file: BufferedReader, claims: "_Claims") -> RollsBySplit:
+    rolls: RollsBySplit = {}
     try:
         with zipfile.ZipFile(file) as archive:
             for member in archive.infolist():
@@ -300,7 +300,7 @@ def _read_npz(file: BufferedReader, claims: "_Claims") -> Found:
                 name = member.filename.removesuffix(".npy")
                 split = SPLIT_NAMES.get(name.replace("/", "_").split("_")[0].lower(), "")
                 with archive.open(member) as stream:
-                    found = _read_member(cast(BinaryIO, stream), name[:LONGEST_SHOWN], claims)
+                    found = _read_member(cast(BinaryIO, stream), name[:MAX_SHOWN], claims)
                 rolls.setdefault(split, []).extend(found)
     except SourceError:
         raise
@@ -325,7 +325,7 @@ def _read_member(stream: BinaryIO, name: str, claims: "_Claims") -> list[Roll]:
     return _pieces_of_pitches(load_plain(data), name, claims)
 
 
-def _read_npy(file: BufferedReader, claims: "_Claims") -> Found:
+def _read_npy(file: BufferedReader, claims: "_Claims") -> RollsBySplit:
     header = _read_header(file, "the array")
     claims.grid = _stated_grid(header.comment)
     kit = header.shape[1:] == (KIT.size,)
@@ -334,7 +334,7 @@ def _read_npy(file: BufferedReader, claims: "_Claims") -> Found:
     if not (array == HELD).any():
         return {"": [Roll(array)]}
     frames = from_states(array)
-    if not possible(frames):
+    if not is_valid(frames):
         raise SourceError("holds a 2 (held) in the array where the note is off in the frame before")
     return {"": [Roll(frames)]}
 
@@ -365,8 +365,8 @@ def _read_array(
     claims.frames(header.shape, name, rows)
     roll = np.empty(header.shape, np.uint8, order="F" if header.fortran_order else "C")
     flat = roll.reshape(-1, order="A")
-    for start in range(0, flat.size, VALUES_AT_ONCE):
-        part = flat[start : start + VALUES_AT_ONCE]
+    for start in range(0, flat.size, BLOCK):
+        part = flat[start : start + BLOCK]
         size = len(part) * header.dtype.itemsize
         data = stream.read(size)
         if len(data) < size:
@@ -377,12 +377,12 @@ def _read_array(
 
 def _digits(values: NDArray[Any], where: str, most: int = STRUCK) -> NDArray[np.uint8]:
     """Values as integers from 0 to `most`; SourceError if they are anything else."""
-    stored = values.view(np.uint8) if values.dtype.kind == "b" else values  # a bool may be 7
+    numbers = values.view(np.uint8) if values.dtype.kind == "b" else values  # a bool may be 7
     with np.errstate(invalid="ignore"):  # values that do not fit then compare unequal
-        digits = stored.astype(np.uint8)
-    if (digits > most).any() or (digits != stored).any():
-        held = ", or 2 for a note held" if most == HELD else ""
-        raise SourceError(f"holds values other than 0 and 1 in {where}{held}")
+        digits = numbers.astype(np.uint8)
+    if (digits > most).any() or (digits != numbers).any():
+        hint = ", or 2 for a note held" if most == HELD else ""
+        raise SourceError(f"holds values other than 0 and 1 in {where}{hint}")
     return digits
 
 

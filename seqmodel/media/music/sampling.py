@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from seqmodel.errors import UsageError
 from seqmodel.media.definitions import FrameDefinition
-from seqmodel.media.input import named, with_comment
+from seqmodel.media.input import naming, with_comment
 from seqmodel.media.music.contents import tonic_of, up_or_down
 from seqmodel.media.music.corpus import load_midi, load_roll, metre_of
 from seqmodel.media.music.frames import (
@@ -20,7 +20,7 @@ from seqmodel.media.music.frames import (
     after_silence,
     chord_lengths,
     has_onsets,
-    held_on,
+    hold,
     is_kit,
     marks_in,
     notes_of,
@@ -68,7 +68,7 @@ from seqmodel.media.samples import (
     SampleRequest,
     Sampling,
     Written,
-    unseen,
+    no_progress,
 )
 from seqmodel.media.words import plural
 
@@ -85,48 +85,48 @@ class MusicSampling(Sampling):
                 if options.get(name):
                     raise UsageError(f"--{name} is for pitches, and the run's frames are drums")
         self._tonic, self._flat = _tonic(options), bool(options.get("flat"))
-        around = None
+        filled = None
         if fill := options.get("fill"):
-            around = FilledPiece(fill, frame, options, kept=request.kind == "mid")
-        for name in (*PARTS, "particles", "sweeps"):
-            if around is None and options.get(name) is not None and options[name] is not False:
+            filled = FilledPiece(fill, frame, options, keep=request.kind == "mid")
+        for name in (*SELECTIONS, "particles", "sweeps"):
+            if filled is None and options.get(name) is not None and options[name] is not False:
                 raise UsageError(f"--{name} needs --fill FILE")
-        self._around = around
+        self._filled = filled
         self.remarks: list[str] = []
         self._prime = self._read_prime()
-        self._file = around or self._prime
-        written = around or (self._prime if request.include_prime else None)
-        self._moved = written.transposed if written else 0
-        self._original = self._kept()
-        usual = self._file.tempo if self._file else frame.tempo or BEATS_PER_MINUTE
-        self._tempo = float(options.get("tempo") or usual)
-        self.manner = {"tempo": self._tempo}
+        self._file = filled or self._prime
+        written = filled or (self._prime if request.include_prime else None)
+        self._transposed = written.transposed if written else 0
+        self._original = self._open_original()
+        tempo = self._file.tempo if self._file else frame.tempo or BEATS_PER_MINUTE
+        self._tempo = float(options.get("tempo") or tempo)
+        self.playback_options = {"tempo": self._tempo}
         seconds_per_frame = frame.grid.seconds_per_frame(self._tempo)
         per_second = 1 / seconds_per_frame
         default = request.longest_piece or SAMPLE_LENGTH
         what = f"the {MAX_FRAMES:,} frames a piece can have"
         self.length = request.frames_to_draw(default, MAX_FRAMES, per_second, what)
-        primer = self._prime.frames if self._prime else np.empty((0, frame.played_size), np.uint8)
+        primer = self._prime.frames if self._prime else np.empty((0, frame.marked_size), np.uint8)
         self.primer = primer[: request.frames_of_prime(MAX_FRAMES, per_second)]
         self._included = len(self.primer) if request.include_prime else 0
-        for of_file in (around, self._original):
+        for of_file in (filled, self._original):
             self.remarks += [] if of_file is None else of_file.remarks
-        if around is not None:
+        if filled is not None:
             particles, sweeps = options.get("particles") or PARTICLES, options.get("sweeps")
             if sweeps is None:
                 # Drafts are good without sweeps if every frame to the last has something given.
-                needed = around.free.all(axis=1).any() or not around.free[-1].any()
+                needed = filled.free.all(axis=1).any() or not filled.free[-1].any()
                 sweeps = SWEEPS if needed else 0
-            self.filling = Filling(around.frames, around.free, particles, sweeps)
-            self.length = len(around.frames)
+            self.filling = Filling(filled.frames, filled.free, particles, sweeps)
+            self.length = len(filled.frames)
         # From the primer's first frame on, as `Piece.facts` has them.
-        file, asked = self._file, options.get("metre")
-        known = len(around.frames) if around else max(1, len(self.primer))
-        found = signatures(file.metre if file else _metre(frame, asked, []), known)
-        whole = [list(each) for each in found]
-        self.given = frame.given({"metre": whole})
-        heard = shifted(whole, len(self.primer) - self._included)
-        self._metre = metre_from_json(heard) if frame.grid.steps_per_beat else ()
+        file, metre = self._file, options.get("metre")
+        known = len(filled.frames) if filled else max(1, len(self.primer))
+        metres = signatures(file.metre if file else _metre(frame, metre, []), known)
+        as_facts = [list(each) for each in metres]
+        self.given = frame.given({"metre": as_facts})
+        written_metre = shifted(as_facts, len(self.primer) - self._included)
+        self._metre = metre_from_json(written_metre) if frame.grid.steps_per_beat else ()
         if request.kind in SOUND_FORMATS:
             check_sound(request.kind, (self._included + self.length) * seconds_per_frame)
 
@@ -134,11 +134,11 @@ class MusicSampling(Sampling):
         self,
         file: BinaryIO,
         chunks: Iterable[NDArray[np.uint8]],
-        progress: Progress = unseen,
+        progress: Progress = no_progress,
     ) -> Written:
         included = end = self._included
         # Allocated once, and backed by memory only as it fills: never twice the music.
-        frames = np.empty((included + self.length, self._frame.played_size), np.uint8)
+        frames = np.empty((included + self.length, self._frame.marked_size), np.uint8)
         frames[:included] = self.primer[:included]
         for chunk in chunks:
             frames[end : end + len(chunk)] = chunk
@@ -148,13 +148,13 @@ class MusicSampling(Sampling):
             frames[:1] = after_silence(frames[:1])
         frames = frames[:end]
         for numbers in marks_in(frames).values():
-            numbers[included:] = held_on(numbers, frames)[included:]
+            numbers[included:] = hold(numbers, frames)[included:]
         hint = self._hint(frames[included:])
         size = plural(len(frames), "frame")
         if self._original is not None:
             file.write(self._in_original(self._original, frames))
             return Written(size, hint)
-        frames, given = self._written(frames)
+        frames, given = self._in_written_key(frames)
         if self._request.kind in SOUND_FORMATS:
             times = frame_times(len(frames), self._frame.grid, self._tempo)
             seconds = write_music(
@@ -170,7 +170,7 @@ class MusicSampling(Sampling):
         if not drawn.any():
             return "silent: try --temperature 1 or another --seed, or train for longer"
         known = self._frame.longest_chord
-        if known is None or self._around is not None:
+        if known is None or self._filled is not None:
             return ""
         longest = int(chord_lengths(drawn).max())
         if longest <= known:
@@ -179,16 +179,16 @@ class MusicSampling(Sampling):
         return f"{held}: try another --seed, train for longer, or with a higher --input-noise"
 
     def picture(self, frames: NDArray[np.uint8]) -> Picture:
-        frames, given = self._written(frames)
+        frames, given = self._in_written_key(frames)
         return piano_roll_picture(frames, self._frame, tempo=self._tempo, given=given)
 
-    def _written(
+    def _in_written_key(
         self, frames: NDArray[np.uint8]
     ) -> tuple[NDArray[np.uint8], NDArray[np.bool_] | None]:
         """The frames in their key, and (T, 88) which notes were given, if any."""
-        given = ~self._free(len(frames)) if self._around or self._included else None
-        if self._around is not None:
-            frames = self._around.played(frames)
+        given = ~self._free(len(frames)) if self._filled or self._included else None
+        if self._filled is not None:
+            frames = self._filled.with_file_onsets(frames)
         if semitones := self._semitones(frames):
             frames = transposed(frames, semitones)
             given = None if given is None else transposed(given, semitones)
@@ -196,8 +196,8 @@ class MusicSampling(Sampling):
 
     def _free(self, length: int) -> NDArray[np.bool_]:
         """(T, 88), the drawn notes of a piece that was filled or includes the primer."""
-        if self._around is not None:
-            return self._around.free
+        if self._filled is not None:
+            return self._filled.free
         rows = np.arange(length) >= self._included
         return np.broadcast_to(rows[:, None], (length, self._frame.rows.size))
 
@@ -207,9 +207,9 @@ class MusicSampling(Sampling):
             notes = notes_of(frames)
             tonic = tonic_of(notes[:, 2], notes[:, 1] - notes[:, 0])
             return up_or_down(self._tonic - tonic) if len(notes) else 0
-        return (self._request.options.get("transpose") or 0) - self._moved
+        return (self._request.options.get("transpose") or 0) - self._transposed
 
-    def _kept(self) -> Original | None:
+    def _open_original(self) -> Original | None:
         """The MIDI file, if any, that is filled or continued and written with the drawn notes."""
         request, options = self._request, self._request.options
         path = options.get("fill") or (request.prime if request.include_prime else None)
@@ -225,21 +225,21 @@ class MusicSampling(Sampling):
             raise UsageError(
                 f"--tempo would change {path}, which keeps its own tempos: leave it out"
             )
-        with named(path, for_run=True):
-            return Original(path, self._frame, transposed=self._moved, into=into)
+        with naming(path, for_run=True):
+            return Original(path, self._frame, transposed=self._transposed, into=into)
 
     def _in_original(self, original: Original, frames: NDArray[np.uint8]) -> bytes:
         cut, free = None, self._free(len(frames))
-        if self._around is not None:
-            frames = self._around.played(frames)
+        if self._filled is not None:
+            frames = self._filled.with_file_onsets(frames)
         else:
             file = original.frames[: len(frames)]
             assert self._prime is not None
             cut = None if self._included == len(self._prime.frames) else self._included
             file = np.pad(file, ((0, len(frames) - len(file)), (0, 0)))
-            frames = as_played(frames, file, free)
+            frames = with_file_onsets(frames, file, free)
         return original.with_drawn(
-            frames, free, cut=cut, semitones=self._semitones(frames) + self._moved,
+            frames, free, cut=cut, semitones=self._semitones(frames) + self._transposed,
             metre=self._metre, flat=bool(self._flat),
         )  # fmt: skip
 
@@ -257,7 +257,7 @@ class MusicSampling(Sampling):
                     "held"
                 )
                 read.frames = with_onsets(read.frames)
-            unknown = frame.played_size - read.frames.shape[1]  # of marks
+            unknown = frame.marked_size - read.frames.shape[1]  # of marks
             read.frames = np.pad(read.frames, ((0, 0), (0, unknown)))
         if read.transposed:
             written = ", and is written in its own key" if request.include_prime else ""
@@ -317,7 +317,7 @@ class ReadFile:
         self.path, self.transposed = path, 0
         self.tempo = frame.tempo or BEATS_PER_MINUTE
         self.score: Score | None = None
-        with named(f"--{option} {path}", for_run=True):
+        with naming(f"--{option} {path}", for_run=True):
             if path.suffix.lower() == ".npy":
                 self.frames, _ = load_roll(path, frame)
             else:
@@ -325,22 +325,22 @@ class ReadFile:
                 self.score = placed.score
         if self.score and not self.score.smpte:
             self.tempo = 60e6 / int(self.score.tempo[0])
-        own = metre_of(self.score, self.frames, frame.grid)
-        self.metre = _metre(frame, options.get("metre"), own)
+        stated = metre_of(self.score, self.frames, frame.grid)
+        self.metre = _metre(frame, options.get("metre"), stated)
 
 
 # ---- filling -------------------------------------------------------------------------------------
 
-PARTS = ("bars", "frames", "time", "notes", "below", "above")
+SELECTIONS = ("bars", "frames", "time", "notes", "below", "above")
 """The options that select the part to redraw, which is the intersection of those given."""
 
 
 def _metre(
-    frame: PianoRollFrames, asked: str | None, own: list[tuple[int, Metre]]
+    frame: PianoRollFrames, asked: str | None, stated: list[tuple[int, Metre]]
 ) -> list[tuple[int, Metre]]:
     """(Frame, time signature): the one asked for, or a file's own, or the usual one."""
     if asked is None:
-        return own or [(0, frame.metre or COMMON_TIME)]
+        return stated or [(0, frame.metre or COMMON_TIME)]
     if frame.grid.steps_per_beat is None:
         raise UsageError(f"--metre needs a run on a grid of beats, not {frame.grid}")
     try:
@@ -349,7 +349,7 @@ def _metre(
         raise UsageError(f"--metre must be {error}") from None
 
 
-def as_played(
+def with_file_onsets(
     frames: NDArray[np.uint8], file: NDArray[np.uint8], free: NDArray[np.bool_]
 ) -> NDArray[np.uint8]:
     """Drawn frames as (T, 176), in which a file's own notes begin and end as in the file.
@@ -360,10 +360,10 @@ def as_played(
     if is_kit(frames):
         return frames
     roll, given = sounding(frames) > 0, ~free
-    begun = struck(frames) | (struck(file) & given & roll)
-    goes_on = (sounding(file) > 0) & ~struck(file)
-    ends = np.pad((roll & given)[:-1], ((1, 0), (0, 0))) & ~goes_on
-    parts = roll, begun | (roll & ends), frames[:, 2 * NOTES :]
+    onsets = struck(frames) | (struck(file) & given & roll)
+    held = (sounding(file) > 0) & ~struck(file)
+    ends = np.pad((roll & given)[:-1], ((1, 0), (0, 0))) & ~held
+    parts = roll, onsets | (roll & ends), frames[:, 2 * NOTES :]
     return np.concatenate(parts, axis=1).astype(np.uint8)
 
 
@@ -376,31 +376,31 @@ class FilledPiece(ReadFile):
     """
 
     def __init__(
-        self, path: Path, frame: PianoRollFrames, options: Mapping[str, Any], *, kept: bool = False
+        self, path: Path, frame: PianoRollFrames, options: Mapping[str, Any], *, keep: bool = False
     ) -> None:
         """`options` are those of `sample`; UsageError if they leave nothing to draw.
 
-        If a MIDI file is `kept`, the file itself is written, see `original`.
+        With `keep`, a MIDI file is itself written with the drawn notes, see `original`.
         """
-        if not any(options.get(part) for part in PARTS):
-            flags = ", ".join(f"--{part}" for part in PARTS)
+        if not any(options.get(part) for part in SELECTIONS):
+            flags = ", ".join(f"--{part}" for part in SELECTIONS)
             raise UsageError(f"--fill {path}: select the part to draw with {flags}")
         super().__init__("fill", path, frame, options, onsets=True)
         self._frame, self._played = frame, self.frames
         if not has_onsets(self.frames):
             self._played = with_onsets(self.frames)
         self.frames = self._played if frame.onsets else sounding(self._played)
-        self.remarks = [] if self.score is None else self._remarks(self.score, kept=kept)
-        self.free = self._part(options)
+        self.remarks = [] if self.score is None else self._remarks(self.score, keep=keep)
+        self.free = self._free_mask(options)
         if not self.free.any():
             raise UsageError(f"--fill {path}: there is nothing to draw in that part")
 
-    def played(self, frames: NDArray[np.uint8]) -> NDArray[np.uint8]:
-        return as_played(frames, self._played, self.free)
+    def with_file_onsets(self, frames: NDArray[np.uint8]) -> NDArray[np.uint8]:
+        return with_file_onsets(frames, self._played, self.free)
 
-    def _remarks(self, score: Score, *, kept: bool) -> list[str]:
+    def _remarks(self, score: Score, *, keep: bool) -> list[str]:
         frame = self._frame
-        moved = score.pitch.astype(int) + self.transposed
+        pitches = score.pitch.astype(int) + self.transposed
         placed = in_frames(score, drums=frame.drums, kit=frame.kit)
         steps = frame.grid.steps_per_beat
         dropped = set(score.channel[~placed].tolist())
@@ -411,7 +411,7 @@ class FilledPiece(ReadFile):
         }
         lost = {
             "has notes off the keyboard, moved there by octaves": (
-                not frame.kit and ((moved < LOWEST_PITCH) | (moved > HIGHEST_PITCH)).any()
+                not frame.kit and ((pitches < LOWEST_PITCH) | (pitches > HIGHEST_PITCH)).any()
             ),
             "changes its tempo, but the new file does not": (
                 steps and (score.tempo != score.tempo[0]).any()
@@ -425,10 +425,10 @@ class FilledPiece(ReadFile):
             ),
             "has notes besides drums, which are dropped": dropped - {DRUM_CHANNEL},
         }
-        odd = remarks if kept else remarks | lost
-        return [f"{self.path} {what}" for what, found in odd.items() if found]
+        shown = remarks if keep else remarks | lost
+        return [f"{self.path} {what}" for what, found in shown.items() if found]
 
-    def _part(self, options: Mapping[str, Any]) -> NDArray[np.bool_]:
+    def _free_mask(self, options: Mapping[str, Any]) -> NDArray[np.bool_]:
         rows = self._frame.rows
         free = np.ones((len(self.frames), rows.size), bool)
         borders_of = {"bars": self._bars, "frames": self._frames, "time": self._seconds}
@@ -446,7 +446,7 @@ class FilledPiece(ReadFile):
                 raise UsageError(f"--notes {options['notes']} contains none of the keys, {keys}")
             free &= within
         if options.get("below") or options.get("above"):
-            bottom, top = _lines(sounding(self.frames))
+            bottom, top = _outer_lines(sounding(self.frames))
             if options.get("below"):
                 free &= np.arange(NOTES) < top[:, None]
             if options.get("above"):
@@ -483,7 +483,7 @@ class FilledPiece(ReadFile):
         return first, after
 
 
-def _lines(roll: NDArray[np.uint8]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _outer_lines(roll: NDArray[np.uint8]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """The lowest and the highest note of each frame of a roll (T, 88): (T,) twice.
 
     In rests, those of the last sounding frame before or, at the beginning, of the first.

@@ -1,7 +1,7 @@
 """Files of other programs that hold published rolls, read without running anything in them.
 
 A pickle is a program that can call any function of any module. Here it can name only what NumPy
-writes for numbers and arrays, and each call returns a `Made`, which merely records it. The time of
+writes for numbers and arrays, and each call returns a `Call`, which merely records it. The time of
 each opcode and the size of the object it makes are proportional to its own bytes: whatever a few
 bytes can nest endlessly is never hashed, compared, printed or copied.
 
@@ -29,7 +29,7 @@ NUMBERS = ("i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8")
 OBJECTS = ("O", "O4", "O8")
 """NumPy's names of the object types that arrays can have."""
 
-NAMES = {
+ALLOWED_NAMES = {
     ("numpy", "dtype"),
     ("numpy", "ndarray"),
     ("_codecs", "encode"),  # how Python 3 writes bytes in old pickle protocols
@@ -38,37 +38,37 @@ NAMES = {
 }
 """Everything that a pickle may name."""
 
-REFUSED = (pickle.BYTEARRAY8, pickle.EMPTY_SET, pickle.ADDITEMS, pickle.FROZENSET)
+REFUSED_OPCODES = (pickle.BYTEARRAY8, pickle.EMPTY_SET, pickle.ADDITEMS, pickle.FROZENSET)
 """Opcodes that no writer of rolls needs: the first allocates whatever length it claims, the others
 hash what they are given."""
 
-MOST_ARGUMENTS = 3
+MAX_ARGUMENTS = 3
 """The maximum in calls that NumPy writes: a long tuple would be copied by each of many calls."""
 
-LONGEST_SHOWN = 40
+MAX_SHOWN = 40
 """Characters of a value in a message."""
 
 
-def shown(value: object) -> str:
+def quoted(value: object) -> str:
     """A value for a message; only its type if its string might be endless."""
     if isinstance(value, float) or (isinstance(value, int) and value.bit_length() <= 64):
         return repr(value)
     if isinstance(value, str):
-        return repr(value[:LONGEST_SHOWN])
+        return repr(value[:MAX_SHOWN])
     return f"of type {type(value).__name__}"
 
 
-class Made:
+class Call:
     """What a call in a pickle would have made: the function, its arguments and the state."""
 
     def __init__(self, name: str, arguments: tuple[Any, ...] = ()) -> None:
         self.name, self.arguments = name, arguments
         self.state: Any = ()
 
-    def __call__(self, *arguments: Any) -> "Made":
-        if len(arguments) > MOST_ARGUMENTS:
+    def __call__(self, *arguments: Any) -> "Call":
+        if len(arguments) > MAX_ARGUMENTS:
             raise SourceError("holds a damaged NumPy array")
-        return Made(self.name, arguments)
+        return Call(self.name, arguments)
 
     def __setstate__(self, state: Any) -> None:
         self.state = state
@@ -86,11 +86,11 @@ class Made:
             code, order = kind.arguments[0], kind.state[1] if kind.state else "<"
             if type(code) is not str or code not in NUMBERS + OBJECTS:
                 raise SourceError(
-                    f"holds NumPy values of type {shown(code)}; only numbers are read"
+                    f"holds NumPy values of type {quoted(code)}; only numbers are read"
                 )
             if code in OBJECTS and isinstance(raw, list):
                 return raw
-            if isinstance(raw, Made):
+            if isinstance(raw, Call):
                 raw = raw.arguments[0]
             data = raw.encode("latin1") if isinstance(raw, str) else raw  # Python 2 wrote strings
             numbers = np.frombuffer(data, (">" if order == ">" else "<") + code)
@@ -115,7 +115,7 @@ class Items:
 # The Python unpickler, because the one in C sizes its memo by four bytes of the file, up to 64 GB.
 class _PlainUnpickler(pickle._Unpickler):
     dispatch: ClassVar = dict(pickle._Unpickler.dispatch)
-    for opcode in REFUSED:
+    for opcode in REFUSED_OPCODES:
         del dispatch[opcode[0]]
 
     def load_empty_dict(self: Any) -> None:
@@ -129,14 +129,14 @@ class _PlainUnpickler(pickle._Unpickler):
     dispatch[pickle.DICT[0]] = load_dict
 
     def find_class(self, module_name: str, global_name: str, /) -> Any:
-        if (module_name, global_name) not in NAMES:
-            name = f"{module_name[:LONGEST_SHOWN]}.{global_name[:LONGEST_SHOWN]}"
+        if (module_name, global_name) not in ALLOWED_NAMES:
+            name = f"{module_name[:MAX_SHOWN]}.{global_name[:MAX_SHOWN]}"
             raise SourceError(f"asks for {name}; only containers and numbers are read")
-        return Made(global_name)
+        return Call(global_name)
 
 
 def load_plain(data: bytes) -> Any:
-    """What a pickle holds: `Items` for dicts, lists, tuples, strings, numbers, `Made` for NumPy.
+    """What a pickle holds: `Items` for dicts, lists, tuples, strings, numbers, `Call` for NumPy.
 
     SourceError if it asks for anything else, or is damaged.
     """
@@ -165,10 +165,10 @@ CLASS, COMPLEX = 0x00FF, 0x0800
 CELL, NUMERIC = 1, range(6, 16)
 """Array classes."""
 
-MOST_CELLS = 2**16
+MAX_CELLS = 2**16
 """Pieces of a split: an empty cell of eight bytes takes hundreds once read."""
 
-MOST_UNPACKED = 2**29
+MAX_UNPACKED = 2**29
 """Bytes of a variable: three times those of the largest published set in numbers of eight bytes."""
 
 
@@ -197,8 +197,8 @@ def read_cells(
         count = math.prod(shape)
         if flags & CLASS != CELL and count:
             raise SourceError(f"holds no cell array in {name}")
-        if count > MOST_CELLS:
-            raise SourceError(f"holds {count:,} cells in {name}; at most {MOST_CELLS:,} are read")
+        if count > MAX_CELLS:
+            raise SourceError(f"holds {count:,} cells in {name}; at most {MAX_CELLS:,} are read")
         cells = [_matrix(kind, cell, order) for kind, cell in islice(elements, count + 1)]
         if len(cells) != count:
             raise ValueError(f"other than {count} cells in {name}")
@@ -208,9 +208,9 @@ def read_cells(
 
 def _unpacked(content: memoryview) -> memoryview:
     inflate = zlib.decompressobj()
-    data = inflate.decompress(content, MOST_UNPACKED)
+    data = inflate.decompress(content, MAX_UNPACKED)
     if inflate.unconsumed_tail:
-        raise SourceError(f"unpacks to more than {MOST_UNPACKED // 2**20} MiB; save it with -v6")
+        raise SourceError(f"unpacks to more than {MAX_UNPACKED // 2**20} MiB; save it with -v6")
     return memoryview(data)
 
 

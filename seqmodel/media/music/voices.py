@@ -23,7 +23,7 @@ from seqmodel.media.music.published import Roll
 PRIOR = 1.0
 """Pseudo-counts, shared equally by all options."""
 
-FAR = 3
+MAX_LEAP = 3
 """All leaps of this many semitones or more count alike."""
 
 Frame = tuple[int, ...]
@@ -42,22 +42,22 @@ def choices(
     """
     pitches = sorted(set(now) - {REST}, reverse=True)
     same = set(pitches) == set(before) - {REST}
-    left, sung, found = set(pitches), 0, []
-    for voice, (was, pitch) in enumerate(zip(before, now, strict=True)):
+    unassigned, sung, made = set(pitches), 0, []
+    for voice, (last, pitch) in enumerate(zip(before, now, strict=True)):
         others = len(now) - voice - 1
-        options = [option for option in (*pitches, REST) if len(left - {option}) <= others]
+        options = [option for option in (*pitches, REST) if len(unassigned - {option}) <= others]
         place = {pitch: k - sung for k, pitch in enumerate(pitches)}
         if len(options) > 1:
-            spare = others + 1 - len(left)  # voices that can rest or double another
-            nearest = min(pitches, key=lambda pitch: abs(pitch - was))
-            leap = None if was == REST else (place[nearest], min(abs(nearest - was), FAR))
-            held_by_next = place.get(before[voice + 1]) if others else None
-            context = (len(now), voice, spare, same, leap, held_by_next)
-            found.append((context, [place.get(one) for one in options], place.get(pitch)))
-        left.discard(pitch)
+            spare = others + 1 - len(unassigned)  # voices that can rest or double another
+            nearest = min(pitches, key=lambda pitch: abs(pitch - last))
+            leap = None if last == REST else (place[nearest], min(abs(nearest - last), MAX_LEAP))
+            next_held = place.get(before[voice + 1]) if others else None
+            context = (len(now), voice, spare, same, leap, next_held)
+            made.append((context, [place.get(one) for one in options], place.get(pitch)))
+        unassigned.discard(pitch)
         if pitch != REST:
             sung = max(sung, pitches.index(pitch) + 1)
-    return found
+    return made
 
 
 def assignment_nats(
@@ -69,28 +69,28 @@ def assignment_nats(
     the counts of this piece. Over all ways to assign a frame's pitches, each to at least one voice,
     the probabilities sum to 1. Silence precedes a piece.
     """
-    nats, own = np.zeros(len(voices)), Counter[Any]()
+    nats, piece_counts = np.zeros(len(voices)), Counter[Any]()
     before: Frame = (REST,) * voices.shape[1]
     for t, now in enumerate(map(tuple, voices.tolist())):
-        for context, options, taken in choices(before, now):
-            counts = [learned[context, place] + own[context, place] for place in options]
-            count = learned[context, taken] + own[context, taken]
+        for context, options, chosen in choices(before, now):
+            counts = [learned[context, place] + piece_counts[context, place] for place in options]
+            count = learned[context, chosen] + piece_counts[context, chosen]
             nats[t] -= log((count + PRIOR / len(options)) / (sum(counts) + PRIOR))
-            own[context, taken] += 1
+            piece_counts[context, chosen] += 1
         before = now
-    return nats, own
+    return nats, piece_counts
 
 
 def voices_cost(split: Pieces, train: Pieces) -> tuple[float, int] | None:
     """`Medium.voices`."""
-    learned, nats, notes = Counter[Any](), 0.0, 0
+    train_counts, nats, notes = Counter[Any](), 0.0, 0
     if any("voices" not in of.facts(k) for of in (train, split) for k in range(len(of))):
         return None
     for k in range(len(train)):
-        learned.update(assignment_nats(_voices(train, k), learned)[1])
+        train_counts.update(assignment_nats(_voices(train, k), train_counts)[1])
     for k in range(len(split)):
         voices = _voices(split, k)
-        nats += float(assignment_nats(voices, learned)[0].sum())
+        nats += float(assignment_nats(voices, train_counts)[0].sum())
         notes += voices.size
     return nats, notes
 

@@ -38,12 +38,12 @@ from numpy.typing import NDArray
 
 from seqmodel.errors import UsageError
 from seqmodel.files import new_file
-from seqmodel.media.input import named
+from seqmodel.media.input import naming
 from seqmodel.media.music import events as smf
-from seqmodel.media.music.corpus import load_roll, load_shown, stated_metre
+from seqmodel.media.music.corpus import load_roll, load_to_show, stated_metre
 from seqmodel.media.music.frames import (
-    OF_A_FRAME,
     ON_TIME,
+    TIMING_PER_FRAME,
     given_notes,
     is_kit,
     marks_in,
@@ -58,27 +58,27 @@ from seqmodel.media.music.grid import (
     DRUM_CHANNEL,
     END_OF_PIECE,
     GIVEN,
-    LARGEST_DIVISION,
+    MAX_DIVISION,
     MAX_TICK,
     STEPS_PER_BEAT,
     Grid,
 )
-from seqmodel.media.music.kit import hit
-from seqmodel.media.music.metre import Metre, Signature, Units, signatures, written
+from seqmodel.media.music.kit import drum_sound
+from seqmodel.media.music.metre import Metre, Signature, Units, file_signatures, signatures
 from seqmodel.media.music.midi import Score
 from seqmodel.media.music.parts import Part
 from seqmodel.media.sound import MAX_SAMPLES, check_encoder, write_sound
-from seqmodel.media.words import clock
+from seqmodel.media.words import hms
 
 # ---- dynamics ------------------------------------------------------------------------------------
 
-QUIETEST = 68
+BASE_VELOCITY = 68
 DOWNBEAT, MIDDLE, BEAT, HALFWAY = 14, 9, 6, 2
 MELODY, BASS = 10, 4
 ARCH = 8
-LOUDEST = QUIETEST + DOWNBEAT + MELODY + ARCH
+LOUDEST = BASE_VELOCITY + DOWNBEAT + MELODY + ARCH
 """No note is louder by the rules; louder ones are clipped to this."""
-FLAT = 80
+FLAT_VELOCITY = 80
 """The velocity of all notes if they are played alike."""
 
 PHRASE_BARS = 4
@@ -99,7 +99,7 @@ def velocities(
     Otherwise it follows the bars of `metre`, or of 4/4.
     """
     if flat:
-        return np.full(len(notes), FLAT)
+        return np.full(len(notes), FLAT_VELOCITY)
     begin, key = notes[:, 0], notes[:, 2] - rows_of(frames).lowest
     bottom, top = outer_notes(sounding(frames))
     voice = np.where(key == top[begin], MELODY, np.where(key == bottom[begin], BASS, 0))
@@ -111,11 +111,11 @@ def velocities(
     else:
         accent, phrase = _accents(begin, metre or signatures([], len(frames)), grid)
     arch = np.rint(ARCH * np.sin(np.pi * (phrase % 1)))
-    louder: NDArray[np.int64] = QUIETEST + accent + voice + arch.astype(np.int64)
-    if "velocity" in (own := marks_in(frames)):
-        known = own["velocity"][begin, key]
-        louder = np.where(known > 0, known, louder)
-    return louder
+    velocity: NDArray[np.int64] = BASE_VELOCITY + accent + voice + arch.astype(np.int64)
+    if "velocity" in (marks := marks_in(frames)):
+        known = marks["velocity"][begin, key]
+        velocity = np.where(known > 0, known, velocity)
+    return velocity
 
 
 def _accents(
@@ -123,13 +123,13 @@ def _accents(
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """What the metre adds to notes beginning at these frames (N,), and their place in phrases."""
     table = np.array([[each.frame, *Units.of(each.metre, grid)] for each in metre])
-    at = np.searchsorted(table[:, 0], begin, side="right") - 1
-    first, frame, beat, bar, parts = table[at].T
+    row = np.searchsorted(table[:, 0], begin, side="right") - 1
+    first, frame, beat, bar, parts = table[row].T
     elapsed = (begin - first) * frame
     in_bar, in_beat = elapsed % bar, elapsed % bar % beat
     middle = (bar == 4 * beat) & (2 * in_bar == bar)
-    places = [in_bar == 0, middle, in_beat == 0, parts * in_beat % beat == 0]
-    accents = np.select(places, [DOWNBEAT, MIDDLE, BEAT, HALFWAY], 0)
+    levels = [in_bar == 0, middle, in_beat == 0, parts * in_beat % beat == 0]
+    accents = np.select(levels, [DOWNBEAT, MIDDLE, BEAT, HALFWAY], 0)
     return accents, elapsed / (PHRASE_BARS * bar)
 
 
@@ -138,25 +138,25 @@ def _accents(
 
 def lateness(notes: NDArray[np.int64], frames: NDArray[np.uint8]) -> NDArray[np.float64]:
     """By how many frames each of `notes_of(frames)` begins late (N,); below 0: early."""
-    if "timing" not in (own := marks_in(frames)):
+    if "timing" not in (marks := marks_in(frames)):
         return np.zeros(len(notes))
-    known = own["timing"][notes[:, 0], notes[:, 2] - rows_of(frames).lowest]
-    return np.where(known > 0, (known - float(ON_TIME)) / OF_A_FRAME, 0.0)
+    known = marks["timing"][notes[:, 0], notes[:, 2] - rows_of(frames).lowest]
+    return np.where(known > 0, (known - float(ON_TIME)) / TIMING_PER_FRAME, 0.0)
 
 
-def onsets_of(
+def onset_ticks(
     notes: NDArray[np.int64], frames: NDArray[np.uint8], ticks: Sequence[int], steps: Sequence[int]
 ) -> dict[tuple[int, int], int]:
     """(First frame, pitch) of each of `notes_of(frames)` -> the tick where it begins.
 
     It stays in its frame, which begins at one of `ticks` and lasts for one of `steps`.
     """
-    found = dict[tuple[int, int], int]()
+    onsets = dict[tuple[int, int], int]()
     for (frame, _, key), late in zip(notes.tolist(), lateness(notes, frames).tolist(), strict=True):
-        reach = max(0, (steps[frame] - 3) // 2)  # frames begin at the nearest tick
-        moved = min(max(round(late * steps[frame]), -reach), reach)
-        found[frame, key] = max(0, ticks[frame] + moved)
-    return found
+        limit = max(0, (steps[frame] - 3) // 2)  # frames begin at the nearest tick
+        shift = min(max(round(late * steps[frame]), -limit), limit)
+        onsets[frame, key] = max(0, ticks[frame] + shift)
+    return onsets
 
 
 # ---- midi writer ---------------------------------------------------------------------------------
@@ -205,27 +205,27 @@ def midi_bytes(
 
     # The nearest, in integers: no drift.
     ticks = [(2 * t * numerator + denominator) // (2 * denominator) for t in range(len(frames) + 1)]
-    tracks = list[list[smf.Timed]]()
+    tracks = list[list[smf.TimedEvent]]()
     head = [(0, smf.FIRST, smf.meta(smf.SET_TEMPO, tempo.to_bytes(3)))]
-    for frame, beats, of in written(metre, grid):
+    for frame, beats, of in file_signatures(metre, grid):
         if frame < len(frames):
             stated = bytes([beats, of.bit_length() - 1, CLICK, THIRTY_SECONDS])
             head.append((ticks[frame], smf.FIRST, smf.meta(smf.TIME_SIGNATURE, stated)))
     notes = notes_of(frames)
-    loud = velocities(notes, frames, grid, metre=metre, flat=flat)
-    begins = onsets_of(notes, frames, ticks, [after - tick for tick, after in pairwise(ticks)])
-    for number, (part, its) in enumerate(tracks_of(notes, frames, given, parts)):
+    velocity_of = velocities(notes, frames, grid, metre=metre, flat=flat)
+    onsets = onset_ticks(notes, frames, ticks, [after - tick for tick, after in pairwise(ticks)])
+    for number, (part, in_track) in enumerate(split_tracks(notes, frames, given, parts)):
         pitched = number + (number >= DRUM_CHANNEL)
-        channel, events = DRUM_CHANNEL if is_kit(frames) else pitched, list[smf.Timed]()
-        for n in np.flatnonzero(its).tolist():
+        channel, events = DRUM_CHANNEL if is_kit(frames) else pitched, list[smf.TimedEvent]()
+        for n in np.flatnonzero(in_track).tolist():
             begin, end, key = notes[n].tolist()
-            off, velocity = min(ticks[end], begins.get((end, key), MAX_TICK)), int(loud[n])
-            on = begins[begin, key]
-            events.append((on, smf.STRIKE, bytes([smf.NOTE_ON | channel, key, velocity])))
-            events.append((off, smf.OFF, bytes([smf.NOTE_OFF | channel, key, velocity])))
+            off, velocity = min(ticks[end], onsets.get((end, key), MAX_TICK)), int(velocity_of[n])
+            on = onsets[begin, key]
+            events.append((on, smf.STRIKES, bytes([smf.NOTE_ON | channel, key, velocity])))
+            events.append((off, smf.OFFS, bytes([smf.NOTE_OFF | channel, key, velocity])))
         events.sort()
         if number == 0 and not frames[-1].any():
-            events.append((ticks[-1], smf.STRIKE, smf.meta(smf.MARKER, END_OF_PIECE)))
+            events.append((ticks[-1], smf.STRIKES, smf.meta(smf.MARKER, END_OF_PIECE)))
         name = (0, smf.FIRST, smf.meta(smf.TRACK_NAME, part.name.encode()))
         program = (0, smf.FIRST, bytes([smf.PROGRAM | channel, part.program]))
         before, after = ([name], []) if part.name else (head[:1], head[1:])
@@ -234,7 +234,7 @@ def midi_bytes(
     return smf.midi_file(int(len(tracks) > 1), division, [*map(smf.track_chunk, tracks)])
 
 
-def tracks_of(
+def split_tracks(
     notes: NDArray[np.int64], frames: NDArray[np.uint8], given: NDArray[np.bool_] | None,
     parts: Sequence[Part],
 ) -> list[tuple[Part, NDArray[np.bool_]]]:  # fmt: skip
@@ -245,7 +245,7 @@ def tracks_of(
     if given is not None:
         drawn, name = ~given_notes(notes, given), DRAWN
         tracks.append((Part(GIVEN, PIANO), ~drawn))
-    named = tracks_of_parts(parts, name)
+    named = part_tracks(parts, name)
     if not parts:
         return [*tracks, (named[0], drawn)]
     own = marks_in(frames)["part"][notes[:, 0], notes[:, 2] - rows_of(frames).lowest]
@@ -253,7 +253,7 @@ def tracks_of(
     return [*tracks, *((part, drawn & (own == k)) for k, part in enumerate(named, 1))]
 
 
-def tracks_of_parts(parts: Sequence[Part], name: str) -> list[Part]:
+def part_tracks(parts: Sequence[Part], name: str) -> list[Part]:
     """The tracks of parts, or of notes without parts, their names prefixed with `name`."""
     named = [part._replace(name=f"{name} {part.name}".strip()) for part in parts]
     return named or [Part(name, PIANO)]
@@ -266,8 +266,8 @@ def _ticks_per_step(grid: Grid, tempo: int) -> tuple[int, int, int]:
     assert grid.step_nanoseconds is not None
     beat = 1000 * tempo
     division = FINE_DIVISION
-    while division * grid.step_nanoseconds < SMOOTH_TICKS * beat and division < LARGEST_DIVISION:
-        division = min(2 * division, LARGEST_DIVISION)
+    while division * grid.step_nanoseconds < SMOOTH_TICKS * beat and division < MAX_DIVISION:
+        division = min(2 * division, MAX_DIVISION)
     numerator = division * grid.step_nanoseconds
     # A step of at least one tick is rounded by less than half a step.
     if numerator < beat:
@@ -287,17 +287,17 @@ PARTIALS = 8
 ROLL_OFF = 1.5
 DECAY_SECONDS = 1.3
 """The time constant of middle C's fundamental."""
-HALVED_AFTER = 18.0
+DECAY_HALVING = 18.0
 """Semitones over which the time constant halves."""
 
 ATTACK = round(0.005 * RATE)
-RELEASE = round(0.1 * RATE)
+RELEASE_SAMPLES = round(0.1 * RATE)
 FADE_IN = 0.5 - 0.5 * np.cos(np.pi * np.arange(ATTACK) / ATTACK)
-FADE_OUT = 0.5 + 0.5 * np.cos(np.pi * np.arange(RELEASE) / RELEASE)
+FADE_OUT = 0.5 + 0.5 * np.cos(np.pi * np.arange(RELEASE_SAMPLES) / RELEASE_SAMPLES)
 
 LOUDEST_NOTE = 0.2
 KNEE = 0.8
-INAUDIBLE = 2**-16
+HALF_LEVEL = 2**-16
 """Half a 16-bit level."""
 
 BLOCK = 2**16
@@ -308,7 +308,7 @@ STRIDE = 256
 
 def sample_count(seconds: float) -> int:
     """Samples in a piece whose frames last `seconds`; its last notes end 100 ms later."""
-    return round(seconds * RATE) + RELEASE
+    return round(seconds * RATE) + RELEASE_SAMPLES
 
 
 def render(
@@ -332,11 +332,11 @@ def render(
     # The number of samples after which a note, however long it is held, rounds to zero.
     if kit:
         end = np.full_like(end, borders[-1])
-        audible = np.array([len(hit(key, RATE)) for key in pitch.tolist()], np.int64)
+        audible = np.array([len(drum_sound(key, RATE)) for key in pitch.tolist()], np.int64)
     else:
-        audible = np.log(LOUDEST_NOTE / INAUDIBLE) * _decay_seconds(pitch)
+        audible = np.log(LOUDEST_NOTE / HALF_LEVEL) * _decay_seconds(pitch)
         audible = np.ceil(RATE * audible).astype(int)
-    last = np.minimum(end + RELEASE, begin + audible)
+    last = np.minimum(end + RELEASE_SAMPLES, begin + audible)
     for start in range(0, samples, BLOCK):
         block = np.zeros(min(BLOCK, samples - start))
         stop = start + len(block)
@@ -346,14 +346,14 @@ def render(
             low, high = max(start, first) - first, min(stop, int(last[note])) - first
             held, key = int(end[note]) - first, int(pitch[note])
             if kit:
-                sound = LOUDEST_NOTE * hit(key, RATE)[low:high]
+                sound = LOUDEST_NOTE * drum_sound(key, RATE)[low:high]
             else:
                 sound = _tone(key, hollow is not None and bool(hollow[note]), low, high)
             if high > held:
                 fading = max(0, held - low)
                 sound[fading:] *= FADE_OUT[low + fading - held : high - held]
             block[low + first - start : high + first - start] += loudness[note] * sound
-        yield _bent(block).astype(np.float32)
+        yield _soft_clip(block).astype(np.float32)
 
 
 def _tone(pitch: int, hollow: bool, low: int, high: int) -> NDArray[np.float64]:
@@ -385,10 +385,10 @@ def _tables(pitch: int, hollow: bool) -> tuple[NDArray[np.complex128], NDArray[n
 
 
 def _decay_seconds(pitch: int | NDArray[np.int64]) -> float | NDArray[np.float64]:
-    return DECAY_SECONDS * 2 ** ((MIDDLE_C - pitch) / HALVED_AFTER)
+    return DECAY_SECONDS * 2 ** ((MIDDLE_C - pitch) / DECAY_HALVING)
 
 
-def _bent(sound: NDArray[np.float64]) -> NDArray[np.float64]:
+def _soft_clip(sound: NDArray[np.float64]) -> NDArray[np.float64]:
     excess = np.maximum(np.abs(sound) - KNEE, 0) / (1 - KNEE)
     return np.clip(sound, -KNEE, KNEE) + np.copysign((1 - KNEE) * excess / (1 + excess), sound)
 
@@ -401,7 +401,7 @@ def check_sound(kind: str, seconds: float) -> None:
     check_encoder(kind)
     if sample_count(seconds) > MAX_SAMPLES:
         raise UsageError(
-            f"the music lasts {clock(seconds)}, and the longest WAV {clock(MAX_SAMPLES / RATE)}: "
+            f"the music lasts {hms(seconds)}, and the longest WAV {hms(MAX_SAMPLES / RATE)}: "
             "shorten it or raise --tempo"
         )
 
@@ -441,17 +441,17 @@ def listen(path: Path, options: Mapping[str, Any], target: Path) -> None:
     given. A roll (.npy) states no tempo, and its grid only if it was sampled.
     """
     kind, tempo = target.suffix.lower().lstrip("."), options.get("tempo")
-    asked = Grid.of_options(options)
+    chosen = Grid.of_options(options)
     score = given = None
     stated = list[tuple[int, Metre]]()
-    with named(path):
+    with naming(path):
         if path.suffix.lower() == ".npy":
-            frames, own = load_roll(path)
-            grid = asked or own or Grid.of_beats(STEPS_PER_BEAT)
+            frames, stated_grid = load_roll(path)
+            grid = chosen or stated_grid or Grid.of_beats(STEPS_PER_BEAT)
         else:
-            grid = asked or Grid.of_beats(STEPS_PER_BEAT)
-            frames, _, _, placed = load_shown(path, grid, options.get("drums"))
-            score, given = placed.score, placed.given()
+            grid = chosen or Grid.of_beats(STEPS_PER_BEAT)
+            frames, _, _, placed = load_to_show(path, grid, options.get("drums"))
+            score, given = placed.score, placed.given_mask()
             stated = stated_metre(score, grid)
     times = frame_times(len(frames), grid, tempo or BEATS_PER_MINUTE, None if tempo else score)
     check_sound(kind, float(times[-1]))

@@ -43,39 +43,39 @@ HEADROOM = 0.05
 """Share of the data's height left free above and below it."""
 
 
-class Marks:
+class SeriesStyles:
     """The colour and shape of each series of a page, assigned in order of first use."""
 
     def __init__(self) -> None:
         self._numbers: dict[str, int] = {}
 
-    def _look(self, name: str) -> tuple[str, str]:
+    def _style(self, name: str) -> tuple[str, str]:
         number = self._numbers.setdefault(name, len(self._numbers))
         # Each time the colours repeat, the shapes shift by one against them.
         shape = SHAPES[(number + number // len(COLOURS)) % len(SHAPES)]
         return COLOURS[number % len(COLOURS)], shape
 
     def colour(self, name: str) -> str:
-        return self._look(name)[0] if name else GREY
+        return self._style(name)[0] if name else GREY
 
     def key(self, name: str) -> Markup:
         """The series' shape, for use within text; nothing for no series."""
         if not name:
             return Markup()
-        colour, character = self._look(name)
+        colour, character = self._style(name)
         shape = tag("text", character, x="7", y="12", fill=colour)
         return tag("svg", shape, class_="key", viewBox="0 0 14 14", aria_hidden="true")
 
 
-def cut_off(curves: Sequence[Sequence[float]]) -> tuple[float | None, list[str]]:
+def chart_limit(curves: Sequence[Sequence[float]]) -> tuple[float | None, list[str]]:
     """The limit for curves whose first epochs would need most of a chart, and a remark."""
-    (_, high), top = _settled(curves), max(map(max, curves))
+    (_, high), top = _settled_range(curves), max(map(max, curves))
     if top <= high:
         return None, []
     return high, [f"The first epochs are off the chart, up to {top:.4f}."]
 
 
-def _settled(curves: Sequence[Sequence[float]]) -> tuple[float, float]:
+def _settled_range(curves: Sequence[Sequence[float]]) -> tuple[float, float]:
     """The lowest value of curves, and the highest to show, which first epochs may exceed."""
     low, high = min(map(min, curves)), max(map(max, curves))
     rest = max(max(line[len(line) // FIRST :]) for line in curves)
@@ -84,14 +84,14 @@ def _settled(curves: Sequence[Sequence[float]]) -> tuple[float, float]:
     return low, low + CUT * (rest - low)
 
 
-def worst_cut_off(values: Sequence[float]) -> float | None:
+def worst_limit(values: Sequence[float]) -> float | None:
     """The limit for values whose worst tenth would need most of a chart."""
     low, most, high = np.quantile(values, (0, 0.9, 1))
     return float(most) if most > low and high - low > STEEP * (most - low) else None
 
 
-def picture_image(picture: Picture, around: Picture, colour: str) -> Markup:
-    """A sample's picture, with the time span, levels and heights of `around`."""
+def picture_image(picture: Picture, shared: Picture, colour: str) -> Markup:
+    """A sample's picture, with the time span, levels and heights of `shared`."""
     from matplotlib.colors import LinearSegmentedColormap
     from matplotlib.figure import Figure
 
@@ -99,8 +99,8 @@ def picture_image(picture: Picture, around: Picture, colour: str) -> Markup:
     axes = figure.add_axes(AXES)
     ink = LinearSegmentedColormap.from_list("ink", INK, SHADES)
     draw_picture(axes, picture, picture.seconds, colour=colour, given=GREY, shades=ink)
-    axes.set(xlim=(0, around.seconds), ylim=(around.bottom, around.top), xlabel="seconds")
-    axes.set_yticks([level.y for level in around.levels], [level.name for level in around.levels])
+    axes.set(xlim=(0, shared.seconds), ylim=(shared.bottom, shared.top), xlabel="seconds")
+    axes.set_yticks([level.y for level in shared.ticks], [level.name for level in shared.ticks])
     content = quote(svg_text(figure), safe=" /:;,=()'")  # shorter than base64
     return tag("img", src=f"data:image/svg+xml,{content}", alt=picture.summary)
 
@@ -108,7 +108,7 @@ def picture_image(picture: Picture, around: Picture, colour: str) -> Markup:
 def trace_drawer(traces: Sequence[Trace]) -> Callable[[Trace, str], Markup]:
     """The function that draws a table's traces in a colour, all on one scale."""
     drawn = [trace for trace in traces if trace] or [(0.0,)]
-    (low, high), longest = _settled(drawn), max(map(len, drawn))
+    (low, high), longest = _settled_range(drawn), max(map(len, drawn))
     room = HEADROOM * (high - low) or abs(low) / 10 or 1.0
     low, high = low - room, high + room
 

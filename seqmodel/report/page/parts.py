@@ -16,12 +16,12 @@ import numpy as np
 from seqmodel.media.samples import Picture
 from seqmodel.media.words import epochs_text, spaced
 from seqmodel.report.page.charts import (
-    Marks,
+    SeriesStyles,
     Trace,
-    cut_off,
+    chart_limit,
     picture_image,
     trace_drawer,
-    worst_cut_off,
+    worst_limit,
 )
 from seqmodel.report.page.markup import (
     Markup,
@@ -42,7 +42,7 @@ SCRIPTS, LIVE = ("tables.js", "charts.js", "page.js"), ("live.js",)
 
 TIME_UNITS = (120, 1.0, "seconds"), (7200, 60.0, "minutes"), (np.inf, 3600.0, "hours")
 """The length of a time axis up to which a unit is used, its seconds and its name."""
-SHOWN = "epoch", "updates", "seconds", "train_nats_per_frame", "valid_nats_per_frame"
+MAIN_COLUMNS = "epoch", "updates", "seconds", "train_nats_per_frame", "valid_nats_per_frame"
 """The first columns of a table of curves."""
 TRAIN, VALID = 4, 5
 """The columns of nats per frame there."""
@@ -78,18 +78,18 @@ class Table:
     text: tuple[str, ...] = ()
     """Other columns that hold text."""
 
-    def markup(self, marks: Marks) -> Markup:
+    def markup(self, styles: SeriesStyles) -> Markup:
         kinds = [None, *(None if name in self.text else "number" for name in self.columns[1:])]
         draw = trace_drawer([c for row in self.rows for c in row.cells if not isinstance(c, str)])
         rows = []
         for row in self.rows:
-            colour, cells = marks.colour(row.series), list[Markup]()
+            colour, cells = styles.colour(row.series), list[Markup]()
             for k, (cell, kind) in enumerate(zip(row.cells, kinds, strict=True)):
                 text = _with_deviation(cell) if isinstance(cell, str) else draw(cell, colour)
                 text = tag("strong", text) if k in row.strong else text
                 cells.append(tag("td", text, class_=kind) if k else text)
             detail = tag("small", row.detail) if row.detail else ""
-            first = tag("th", marks.key(row.series), cells[0], detail, scope="row")
+            first = tag("th", styles.key(row.series), cells[0], detail, scope="row")
             muted = "muted" if row.muted else None
             rows.append(tag("tr", first, *cells[1:], class_=muted, data_series=row.series or None))
         heads = (
@@ -146,7 +146,7 @@ class Curves:
     train: bool = True
     """Whether train is drawn too; with many curves it would hide them, so only the table has it."""
 
-    def markup(self, marks: Marks) -> Markup:
+    def markup(self, styles: SeriesStyles) -> Markup:
         """The chart of whatever the metrics contain."""
         curves = tuple(curve for curve in self.curves if curve.metrics)
         title = "Learning curves"
@@ -156,7 +156,7 @@ class Curves:
         longest = max(curve.seconds()[-1] for curve in curves)
         unit, time = next((s, name) for most, s, name in TIME_UNITS if longest < most)
         lines = [line for curve in curves for line in curve.metrics]
-        more = dict.fromkeys(name for line in lines for name in line if name not in SHOWN)
+        more = dict.fromkeys(name for line in lines for name in line if name not in MAIN_COLUMNS)
         names = ("run", "epoch", "updates", time, "train", "valid", *map(spaced, more))
         rows = [
             Row(
@@ -180,11 +180,11 @@ class Curves:
             kinds.append("train")
         else:
             nats = {f"nats per frame on {names[column]}": f"{column}" for column in (VALID, TRAIN)}
-        most, remarks = cut_off([curve.figures(kind) for curve in curves for kind in kinds])
+        most, remarks = chart_limit([curve.figures(kind) for curve in curves for kind in kinds])
         figures = [_option(name, columns, most=most) for name, columns in nats.items()]
         figures += [_option(name, k) for k, name in enumerate(names) if k > VALID]
         over = [_option("updates", 2), _option(f"{time} of training", 3)]
-        return joined(_chart(title, names, rows, marks, over, figures), notes(remarks))
+        return joined(_chart(title, names, rows, styles, over, figures), notes(remarks))
 
 
 def _figure(value: float) -> str:
@@ -208,7 +208,7 @@ class Scatter:
 
     dots: tuple[Dot, ...]
 
-    def markup(self, marks: Marks) -> Markup:
+    def markup(self, styles: SeriesStyles) -> Markup:
         title = "Learning rates"
         names = ("run", "trial", "learning rate", "best valid, nats per frame")
         if not self.dots:
@@ -217,9 +217,9 @@ class Scatter:
             Row((series, label, f"{rate:.4g}", f"{nats:.4f}"), series=series)
             for series, rate, nats, label in self.dots
         ]
-        most = worst_cut_off([dot.nats for dot in self.dots])
+        most = worst_limit([dot.nats for dot in self.dots])
         figures, over = _option(names[3], 3, most=most, dots=True), _option(names[2], 2, log=True)
-        return _chart(title, names, rows, marks, [over], [figures])
+        return _chart(title, names, rows, styles, [over], [figures])
 
 
 def _option(text: str, column: int | str, **data: float | bool | None) -> Markup:
@@ -232,7 +232,7 @@ def _chart(
     title: str,
     names: Sequence[str],
     rows: Sequence[Row],
-    marks: Marks,
+    styles: SeriesStyles,
     over: Sequence[Markup],
     figures: Sequence[Markup],
 ) -> Markup:
@@ -242,11 +242,11 @@ def _chart(
     """
     entry: dict[str, str] = {"class_": "entry", "type": "button", "aria_pressed": "true"}
     legend = (
-        tag("button", marks.key(name), name, value=name, **entry)
+        tag("button", styles.key(name), name, value=name, **entry)
         for name in dict.fromkeys(row.series for row in rows)
     )
     text, heading = ("trial",), "The chart as a table"
-    table = Table(tuple(names), tuple(rows), heading, collapsed=True, text=text).markup(marks)
+    table = Table(tuple(names), tuple(rows), heading, collapsed=True, text=text).markup(styles)
     drawn = {"legend": joined(*legend), "figures": joined(*figures), "over": joined(*over)}
     return filled(resource(__package__, "chart.html"), title=title, table=table, **drawn)
 
@@ -269,7 +269,7 @@ class Sample:
     download: tuple[str, bytes] | None = None
     """A file to save, such as the MIDI of the music: its name and content."""
 
-    def markup(self, marks: Marks, axes: Picture) -> Markup:
+    def markup(self, styles: SeriesStyles, axes: Picture) -> Markup:
         """The sample with the browser's player; page.js shows its position in the picture."""
         download = Markup()
         if self.download is not None:
@@ -279,9 +279,9 @@ class Sample:
         content = filled(
             resource(__package__, "sample.html"),
             caption=self.caption,
-            key=marks.key(self.series),
+            key=styles.key(self.series),
             download=download,
-            image=picture_image(self.picture, axes, marks.colour(self.series)),
+            image=picture_image(self.picture, axes, styles.colour(self.series)),
             seconds=axes.seconds,
             source=embedded(MEDIA_TYPES[self.kind], self.sound),
         )
@@ -295,7 +295,7 @@ class Samples:
     samples: tuple[Sample, ...]
     notes: tuple[str, ...] = ()
 
-    def markup(self, marks: Marks) -> Markup:
+    def markup(self, styles: SeriesStyles) -> Markup:
         """All samples over the same axes; nothing if there are none."""
         if not self.samples:
             return Markup("")
@@ -305,9 +305,9 @@ class Samples:
             seconds=max(picture.seconds for picture in pictures),
             bottom=min(picture.bottom for picture in pictures),
             top=max(picture.top for picture in pictures),
-            levels=tuple(sorted({level for picture in pictures for level in picture.levels})),
+            ticks=tuple(sorted({level for picture in pictures for level in picture.ticks})),
         )
-        figures = (sample.markup(marks, axes) for sample in self.samples)
+        figures = (sample.markup(styles, axes) for sample in self.samples)
         return joined(tag("h3", "Samples"), notes(self.notes), *figures)
 
 
@@ -322,7 +322,7 @@ class Facts:
     details: tuple[tuple[str, str], ...] = ()
     """Headings and long texts, such as a run's settings, collapsed until they are opened."""
 
-    def markup(self, _: Marks) -> Markup:
+    def markup(self, _: SeriesStyles) -> Markup:
         items = (joined(tag("dt", name), tag("dd", value)) for name, value in self.items)
         texts = [(head, "\n".join(map(escaped, text.split("\n")))) for head, text in self.details]
         details = (collapsed(heading, tag("pre", Markup(text))) for heading, text in texts)
@@ -340,8 +340,8 @@ class Section:
     parts: tuple[Part, ...]
     notes: tuple[str, ...] = ()
 
-    def markup(self, marks: Marks) -> Markup:
-        parts = (part.markup(marks) for part in self.parts)
+    def markup(self, styles: SeriesStyles) -> Markup:
+        parts = (part.markup(styles) for part in self.parts)
         return tag("section", tag("h2", self.heading), notes(self.notes), *parts)
 
 
@@ -360,9 +360,9 @@ def render(page: Page, *, live: bool = False) -> str:
 
     A live page asks its server for changes.
     """
-    marks = Marks()
+    styles = SeriesStyles()
     lead = (tag("p", text, class_="lead") for text in page.lead)
     body = [tag("header", tag("h1", page.title), *lead)]
-    body += [section.markup(marks) for section in page.sections]
+    body += [section.markup(styles) for section in page.sections]
     script = Markup("".join(resource(__package__, name) for name in [*SCRIPTS, *LIVE[:live]]))
     return document(page.title, tag("main", *body), script, live=live)

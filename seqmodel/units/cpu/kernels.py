@@ -117,7 +117,7 @@ class Addresses:
     ) -> None:  # fmt: skip
         self.layout, self.e, self.field, self.thread = layout, e, field, thread
         self.first, self.last = e.share(self.field["B"], thread, threads)
-        self.rows, self.stored = e.builder.sub(self.last, self.first), stored
+        self.rows, self.read_rows = e.builder.sub(self.last, self.first), stored
         self.width = e.mul(field["H"], len(layout.slots))
 
     def row(self, t: Any, r: Any) -> Any:
@@ -183,10 +183,10 @@ class Addresses:
         """Compute a projection of the thread's rows at step t."""
         source, into = self.rows_of(p.source, t), self.rows_of(Place("slot", p.into), t)
         sizes = self.size(p.source), self.outputs(p), p.adds
-        if self.stored is None:
+        if self.read_rows is None:
             matmul(self.e, *source, self.field[p.name], *into, self.rows, *sizes)
         else:
-            row_matmul(self.e, self.stored, source[0], self.field[p.name], into[0], *sizes)
+            row_matmul(self.e, self.read_rows, source[0], self.field[p.name], into[0], *sizes)
 
     def project_back(self, p: Projection, t: Any, adds: bool) -> None:
         """Transposed `project`: from the gradients of the projection's slots to its source's."""
@@ -395,7 +395,7 @@ def _write_input(k: Addresses, t: Any, listing: Any, count: Any) -> tuple[Any, A
     with b.if_else(listed) as (summed, dense):
         with summed:
             target = k.outputs(p), *k.rows_of(Place("slot", p.into), t)
-            stored = k.stored or e.precision.itemsize
+            stored = k.read_rows or e.precision.itemsize
             sum_columns(e, stored, x, indices, counts, k.rows, k.field["W"], I, *target)
         with dense:
             begun = k.field.get("product")

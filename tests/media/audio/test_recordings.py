@@ -75,8 +75,8 @@ def test_a_recording_that_waits_on_disk_is_the_same(tmp_path, monkeypatch):
     """Guards the code path of long recordings; those of the other tests are too short for it."""
     corpus = make_corpus(tmp_path / "corpus")
     prepared(corpus, tmp_path / "memory", AudioSettings(clip_seconds=0.02))
-    monkeypatch.setattr(recordings, "KEPT_IN_MEMORY", 100)
-    monkeypatch.setattr(recordings, "COPIED_AT_ONCE", 64)
+    monkeypatch.setattr(recordings, "MAX_MEMORY_BYTES", 100)
+    monkeypatch.setattr(recordings, "COPY_SAMPLES", 64)
     prepared(corpus, tmp_path / "disk", AudioSettings(clip_seconds=0.02))
     memory, disk = (
         {path.name: path.read_bytes() for path in (tmp_path / name).iterdir()}
@@ -88,7 +88,7 @@ def test_a_recording_that_waits_on_disk_is_the_same(tmp_path, monkeypatch):
 def test_memory_does_not_grow_with_a_recording(tmp_path, monkeypatch):
     """Guards against holding a two-hour recording as floats, which takes 1.3 GB."""
     record(tmp_path / "a.wav", 40 * 44100, rate=44100, channels=2)  # 7 MB as mono floats
-    monkeypatch.setattr(recordings, "KEPT_IN_MEMORY", 100_000)
+    monkeypatch.setattr(recordings, "MAX_MEMORY_BYTES", 100_000)
     tracemalloc.start()
     prepared(tmp_path / "a.wav", tmp_path / "out", AudioSettings())
     peak = tracemalloc.get_traced_memory()[1]

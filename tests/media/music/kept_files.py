@@ -12,7 +12,7 @@ from midi_tracks import note, notes, save, tempo
 from seqmodel.media.music.frames import PianoRollFrames, is_kit
 from seqmodel.media.music.grid import Grid
 from seqmodel.media.music.original import Original
-from seqmodel.media.music.sampling import as_played
+from seqmodel.media.music.sampling import with_file_onsets
 
 BEATS = PianoRollFrames(Grid.of_beats(4), onsets=True)
 DRUMS = 9
@@ -98,7 +98,7 @@ def redrawn(path, free, drawn=None, frame=BEATS, *, into=None, transposed=0, len
     roll = np.where(free, states > 0, file[:, :88] > 0)
     begins = roll & ~np.pad(roll[:-1], ((1, 0), (0, 0)))
     drawn = np.concatenate([roll, begins | (roll & free & (states == 1))], axis=1)
-    frames = as_played(drawn.astype(np.uint8), file, free)
+    frames = with_file_onsets(drawn.astype(np.uint8), file, free)
     return frames, original.with_drawn(frames, free, **how)
 
 

@@ -11,7 +11,7 @@ from midi_files import midi_file, note, sounds_by_mido, tempo
 from midi_tracks import midi, notes
 
 from seqmodel.errors import SourceError
-from seqmodel.media.music.contents import Contents, Timing, left_out, parts_of, timing_text
+from seqmodel.media.music.contents import Contents, Timing, not_kept, parts_of, timing_text
 from seqmodel.media.music.frames import PianoRollFrames
 from seqmodel.media.music.grid import Grid
 from seqmodel.media.music.midi import read_score
@@ -135,7 +135,7 @@ def test_what_the_frames_do_not_hold_is_named(frame, missing):
     """Nothing is said of what is the same in all files and what a sampled file has too."""
     contents = Contents(frame)
     contents.add(read_score(midi_file(note(0, 480), meta(0x58, 4, 2, 24, 8) + tempo(0, 500_000))))
-    assert left_out(contents.to_json(), frame) == []
+    assert not_kept(contents.to_json(), frame) == []
     contents.add(read_score(SONG))
     louder = SONG.replace(bytes([0x90, 60, 64]), bytes([0x90, 60, 99]), 1)
     contents.add(read_score(louder))
@@ -150,7 +150,7 @@ def test_what_the_frames_do_not_hold_is_named(frame, missing):
         "pedal (pressed 4 times)",
         "drums (2 notes; --drums keep)",
     ]
-    assert left_out(contents.to_json(), frame) == [
+    assert not_kept(contents.to_json(), frame) == [
         phrase for phrase in expected if not missing or missing not in phrase
     ]
 

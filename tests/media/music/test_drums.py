@@ -16,7 +16,7 @@ from seqmodel.media.music.corpus import load_midi
 from seqmodel.media.music.evaluation import MusicComparison
 from seqmodel.media.music.frames import PianoRollFrames, notes_of
 from seqmodel.media.music.grid import Grid
-from seqmodel.media.music.kit import SOUNDS, hit, sound_name
+from seqmodel.media.music.kit import SOUNDS, drum_sound, sound_name
 from seqmodel.media.music.midi import read_score
 from seqmodel.media.music.placing import Tally, place
 from seqmodel.media.music.writing import midi_bytes, render, velocities
@@ -124,7 +124,7 @@ def test_accents_follow_the_bar_alone():
 
 def test_each_sound_is_heard_within_its_bounds_and_decays():
     """Guards against overflow, clicks at the end, and sounds that are silent or alike."""
-    sounds = {sound_name(key): hit(key, 44_100) for key in range(35, 82)}
+    sounds = {sound_name(key): drum_sound(key, 44_100) for key in range(35, 82)}
     for name, sound in sounds.items():
         assert np.isfinite(sound).all(), name
         assert 0.1 < np.abs(sound).max() <= 1, name
@@ -140,7 +140,7 @@ def test_a_hit_rings_on_and_the_whole_kit_does_not_clip():
     alone[2, 14] = 1  # a crash cymbal
     (sound,) = render(notes_of(alone), times, np.ones(1), kit=True)
     begin = 2 * 44_100 // 8
-    expected = 0.2 * hit(49, 44_100)[: 44_100 - begin]
+    expected = 0.2 * drum_sound(49, 44_100)[: 44_100 - begin]
     assert np.allclose(sound[begin:44_100], expected, atol=1e-6)
     assert not sound[: begin - 1].any()
     assert len(sound) == 44_100 + 4410

@@ -17,18 +17,18 @@ from seqmodel.media.music.frames import PianoRollFrames, struck
 from seqmodel.media.music.frames import settings as settings_of
 from seqmodel.media.music.grid import Grid
 from seqmodel.media.music.metre import (
-    MOST_SIGNATURES,
+    MAX_SIGNATURES,
     Metres,
     Signature,
     bar_lines,
-    given_of,
+    file_signatures,
+    infer_metre,
     metre_from_json,
     metre_line,
     parse_metre,
     shifted,
+    signature_row,
     signatures,
-    suggested,
-    written,
 )
 from seqmodel.media.music.midi import read_score
 from seqmodel.media.music.placing import place
@@ -76,7 +76,7 @@ def test_a_piece_keeps_its_signatures_and_tempo(tmp_path):
     assert corpus.frame.metre is None  # nothing is in train yet
     rows = np.zeros((40, 11), np.uint8)
     rows[3:8, 2] = 1
-    work.in_train(rows)
+    work.on_train_rows(rows)
     assert corpus.frame.longest_chord == 5
     assert (corpus.frame.metre, corpus.frame.tempo) == ((5, 4), 150)
     assert PianoRollFrames.from_json(corpus.frame.to_json()) == corpus.frame
@@ -87,10 +87,10 @@ def test_a_piece_keeps_its_signatures_and_tempo(tmp_path):
 
 def test_of_many_changes_the_first_are_kept_and_bars_of_one_beat_are_none(tmp_path):
     """Some programs write 1/4 throughout: it says where beats are, not bars."""
-    changes = [(480 * k, 2 + k % 2, 4) for k in range(MOST_SIGNATURES + 9)]
+    changes = [(480 * k, 2 + k % 2, 4) for k in range(MAX_SIGNATURES + 9)]
     quarters(tmp_path / "a.mid", *changes, count=100)
     (work,) = MusicCorpus(settings_of({})).works(tmp_path / "a.mid")
-    assert len(work.facts["metre"]) == MOST_SIGNATURES
+    assert len(work.facts["metre"]) == MAX_SIGNATURES
     assert list(work.repairs) == [f"{len(changes)} time signatures, of which the first 64 are kept"]
     score = read_score(quarters(tmp_path / "a.mid", (0, 1, 4)).read_bytes())
     assert stated_metre(score, SIXTEENTHS) == []
@@ -134,16 +134,16 @@ def pattern(metre, bars):
 
 @pytest.mark.parametrize("metre", [(4, 4), (3, 4), (6, 8)])
 def test_clear_metres_are_inferred(metre):
-    assert suggested(pattern(metre, 24), SIXTEENTHS) == metre
-    assert suggested(pattern(metre, 3), SIXTEENTHS) is None  # too short to tell
-    assert suggested(pattern(metre, 24), Grid.of_seconds("0.1")) is None
+    assert infer_metre(pattern(metre, 24), SIXTEENTHS) == metre
+    assert infer_metre(pattern(metre, 3), SIXTEENTHS) is None  # too short to tell
+    assert infer_metre(pattern(metre, 24), Grid.of_seconds("0.1")) is None
 
 
 def test_nothing_is_inferred_of_notes_off_the_grid(tmp_path):
     """Guards against bars of a grid that a file ignores: five notes of 1.2 beats are two of 3/4."""
     score = read_score(quarters(tmp_path / "off.mid", count=60, length=576).read_bytes())
     frames = place(score, SIXTEENTHS, drums=False).frames(onsets=True)
-    assert suggested(struck(frames).sum(axis=1), SIXTEENTHS) == (3, 4)
+    assert infer_metre(struck(frames).sum(axis=1), SIXTEENTHS) == (3, 4)
     assert metre_of(score, frames, SIXTEENTHS) == []
 
 
@@ -171,7 +171,7 @@ def test_places_follow_from_what_is_given(changes, first, grid, cut):
     """Guards bars that are no whole number of frames, dotted beats, changes, excerpts."""
     found = signatures(sorted([(0, first), *changes]), 100)
     assert found[0].frame == 0
-    rows = given_of(metre_from_json(shifted([list(each) for each in found], cut)), grid)
+    rows = signature_row(metre_from_json(shifted([list(each) for each in found], cut)), grid)
     table = rows.reshape(-1, 4)
     for frame in range(100 - cut):
         begin, units, beat, bar = max(row for row in table.tolist() if row[0] <= frame)
@@ -189,7 +189,7 @@ def test_places_follow_from_what_is_given(changes, first, grid, cut):
 def test_a_bar_that_ends_between_frames_has_no_signature_of_its_own():
     """The next would begin half a frame too early, and all bars after it."""
     begun = Signature(-1, 5, 8)  # of two and a half frames, one of them gone
-    assert [*written([begun], Grid.of_beats(1))] == [Signature(0, 5, 8)]
+    assert [*file_signatures([begun], Grid.of_beats(1))] == [Signature(0, 5, 8)]
 
 
 @settings(derandomize=True, max_examples=60)
@@ -203,7 +203,7 @@ def test_what_is_written_reads_back(changes, first, grid, cut):
     data = midi_bytes(frames, grid, metre=heard)
     messages = mido.MidiFile(file=io.BytesIO(data)).tracks[0]
     stated = [(m.numerator, m.denominator) for m in messages if m.type == "time_signature"]
-    assert stated == [each.metre for each in written(heard, grid) if each.frame < 100 - cut]
+    assert stated == [each.metre for each in file_signatures(heard, grid) if each.frame < 100 - cut]
     again = signatures(stated_metre(read_score(data), grid), 100 - cut)
     if heard[0].frame == 0:
         assert again == heard

@@ -69,7 +69,7 @@ def test_every_frame_of_a_note_has_the_velocity_that_the_file_states(tmp_path):
         expected = np.zeros((64, 88), int)
         for begin, end, pitch, velocity in pieces[Path(source).stem]:
             expected[begin:end, pitch - 21] = velocity
-        found = train.frame.marks_of(train.stored(k))["velocity"]
+        found = train.frame.marks_of(train.read_rows(k))["velocity"]
         assert (found == expected[: len(found)]).all()
         window = expected[3:43]
         assert (batch.marks["velocity"][:, k] == window[: len(batch.marks["velocity"])]).all()
@@ -115,7 +115,7 @@ def test_what_holds_a_primers_note_on_is_as_loud_as_that(tmp_path):
 
 def test_an_excerpt_strikes_held_notes_as_they_were_struck(tmp_path):
     dataset = prepared(tmp_path, {"a": [(0, 8, 60, 33), (4, 8, 64, 99)]})
-    frame, rows = dataset.frame, dataset["train"].stored(0)
+    frame, rows = dataset.frame, dataset["train"].read_rows(0)
     cut = frame.cut(rows[6:])
     assert frame.decode(cut)[0, 88 + 60 - 21] == 1
     assert frame.marks_of(cut)["velocity"][0, 60 - 21] == 33

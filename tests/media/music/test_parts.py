@@ -101,7 +101,7 @@ def test_every_note_knows_its_part(tmp_path):
             expected[begin:end, pitch - 21] = number
     expected[10:, 60 - 21] = 1
     train = dataset["train"]
-    assert (frame.marks_of(train.stored(0))["part"] == expected).all()
+    assert (frame.marks_of(train.read_rows(0))["part"] == expected).all()
     assert manifest["parts"] == {"voice": 3, "bass": 1, "other": 3}
     assert manifest["notes"]["shared"] == 1
     assert frame == PianoRollFrames.from_json(frame.to_json())
@@ -118,7 +118,7 @@ def test_one_strike_of_two_parts_is_of_the_first(tmp_path):
     for names in ("flute,piano", "piano,flute"):
         dataset, manifest = prepared(tmp_path, parts=names)
         assert dataset.frame.parts[0].name == names.split(",", maxsplit=1)[0]
-        assert set(dataset.frame.marks_of(dataset["train"].stored(0))["part"][:, 39]) == {1}
+        assert set(dataset.frame.marks_of(dataset["train"].read_rows(0))["part"][:, 39]) == {1}
         assert manifest["notes"]["shared"] == 1
 
 
@@ -152,11 +152,11 @@ def test_voices_are_parts_as_tracks_are(tmp_path):
     for names in "voice 0,voice 1,voice 2", "voice 0":
         write(tmp_path / "in" / "train" / "a.mid", tracks)
         expected, manifest = prepared(tmp_path, parts=names)
-        rows = expected["train"].stored(0)
+        rows = expected["train"].read_rows(0)
         (tmp_path / "in" / "train" / "a.mid").unlink()
         np.savez(tmp_path / "in" / "a.npz", train=pieces)
         dataset, of_voices = prepared(tmp_path, parts=names)
-        assert (dataset["train"].stored(0) == rows).all()
+        assert (dataset["train"].read_rows(0) == rows).all()
         assert of_voices["parts"] == manifest["parts"]
         assert dataset.frame.parts == expected.frame.parts
         (tmp_path / "in" / "a.npz").unlink()

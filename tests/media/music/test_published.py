@@ -430,11 +430,11 @@ def test_memory_is_that_of_the_rolls(tmp_path, name, most):
 
 def test_a_variable_is_unpacked_to_a_limit(tmp_path, monkeypatch):
     """Guards against a .mat that unpacks to a thousand times its size."""
-    monkeypatch.setattr(untrusted, "MOST_UNPACKED", 200)
+    monkeypatch.setattr(untrusted, "MAX_UNPACKED", 200)
     path = written(tmp_path, "a.mat", claims(data=88, packed=True) + bytes(8))
     with pytest.raises(SourceError, match="damaged"):
         read_published(path)
-    monkeypatch.setattr(untrusted, "MOST_UNPACKED", 100)
+    monkeypatch.setattr(untrusted, "MAX_UNPACKED", 100)
     with pytest.raises(SourceError, match="unpacks to more than"):
         read_published(path)
 
