@@ -148,7 +148,7 @@ def _score(
     Fills in `frame_nats` and `end_nats`, unless they are empty.
     """
     length, carry = model.window(len(indices)), model.start(len(indices), split.given(indices))
-    carry = model.labelled(carry, labels[indices])
+    carry = model.with_labels(carry, labels[indices])
     nats, first = np.zeros(len(indices)), np.zeros(len(indices))
     sums = defaultdict[str, float](float)
     for begin in range(0, int(split.lengths[indices].max()), length):

@@ -105,9 +105,9 @@ class Run(Content):
         request = SampleRequest(kind, seconds=seconds, options=options or {})
         return medium.sampling(self.frame, request)
 
-    def telling(self, labels: Labels) -> "Run":
+    def conditioned(self, labels: Labels) -> "Run":
         """The same run, whose pieces have these labels by default, instead of none."""
-        return replace(self, model=self.model.telling(places(self.model.known_labels, labels)))
+        return replace(self, model=self.model.conditioned(places(self.model.known_labels, labels)))
 
     def guided(self, factor: float) -> "Run":
         """The same run with `SequenceModel.guided` samples."""

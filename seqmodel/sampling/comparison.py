@@ -103,7 +103,7 @@ def compare_samples(
         own = None if given is None else given[k]
         key = labels[k].tobytes() + (b"" if own is None else own.tobytes())
         if key not in samplers:
-            model = run.model.telling(labels[k].tolist())
+            model = run.model.conditioned(labels[k].tolist())
             samplers[key] = Sampler(model, temperature=temperature, given=own)
         return samplers[key]
 
