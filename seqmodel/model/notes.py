@@ -36,7 +36,7 @@ from seqmodel.model.motifs import (
     motifs_size,
     write_motifs,
 )
-from seqmodel.outputs.notes import OCTAVE, as_drawn, hits_alone, note_count
+from seqmodel.outputs.notes import OCTAVE, note_count, only_hits, with_forced_strikes
 
 WINDOW = 2 * OCTAVE + 1
 FRAME_INPUTS = WINDOW + OCTAVE + 1
@@ -135,7 +135,7 @@ class NoteEncoder(nn.Module, Encoder):
             bars=frame.given({}) if config.bars else None,
             clock=clock,
             noise=config.input_noise,
-            hits=hits_alone(frame),
+            hits=only_hits(frame),
             rests=config.rests,
             first_change=bool(config.first_change),
         )
@@ -171,7 +171,7 @@ class NoteEncoder(nn.Module, Encoder):
             noisy = self._with_noise(for_kernels(before)).contiguous()
             if self.first_change and self.training:
                 before = noisy.to(before)
-                frames = as_drawn(frames, before) if self.onsets else frames
+                frames = with_forced_strikes(frames, before) if self.onsets else frames
         T, B, _ = before.shape
         memory = None if past.memory is None else past.memory.to("cpu", copy=True)
         fields = self._fields(T, B, memory, noisy.dtype)

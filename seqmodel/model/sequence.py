@@ -16,7 +16,7 @@ from seqmodel.media.labels import KnownLabels
 from seqmodel.media.marks import MARK_FIGURES
 from seqmodel.model.encoder import Encoded, Encoder, Past
 from seqmodel.model.marks import Marks
-from seqmodel.outputs.protocol import Output, labelled
+from seqmodel.outputs.protocol import Output, figure_lines
 from seqmodel.units.module import AnyState, Layer, Stack, UnitState, is_stack
 
 FRAMES_AT_ONCE = 8192
@@ -132,7 +132,7 @@ class SequenceModel(nn.Module):
 
     def describe(self, figures: Mapping[str, float]) -> list[str]:
         """This model's `figures` as lines of text, as `seqmodel eval` prints them."""
-        return [*self.output.describe(figures), *labelled(figures, self.mark_figures())]
+        return [*self.output.describe(figures), *figure_lines(figures, self.mark_figures())]
 
     def mark_figures(self) -> dict[str, str]:
         """The figures of marks, and their labels: nats per note, and for the notes of each part."""

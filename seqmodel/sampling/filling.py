@@ -143,7 +143,7 @@ class Filler:
             return filled
         before = marks.after(self._sampler.start, filled.frames[:0])
         played = np.concatenate([filled.frames, known], axis=1)
-        return replace(filled, frames=marks.play(played, before, uniforms.apart())[0])
+        return replace(filled, frames=marks.play(played, before, uniforms.split())[0])
 
     def _check_memory(self, frames: int) -> None:
         size = self.output.frame_size

@@ -30,7 +30,7 @@ from seqmodel.model.motifs import CONTEXTS, MAX_COUNT, MOTIFS
 from seqmodel.model.notes import NoteEncoder
 from seqmodel.model.sequence import SequenceModel
 from seqmodel.outputs.note_unit import NoteUnitOutput
-from seqmodel.outputs.notes import as_drawn
+from seqmodel.outputs.notes import with_forced_strikes
 from seqmodel.outputs.notes_tied import below_size
 from seqmodel.sampling.sampler import Sampler
 from seqmodel.training.state import TrainingState
@@ -55,7 +55,7 @@ def piece_of(T, notes, *, onsets, seed):
     if not onsets:
         return sounding.astype(float)
     drawn = torch.from_numpy(np.hstack([sounding, struck]).astype(float))
-    return as_drawn(drawn, torch.cat([torch.zeros(1, 2 * notes), drawn[:-1]])).numpy()
+    return with_forced_strikes(drawn, torch.cat([torch.zeros(1, 2 * notes), drawn[:-1]])).numpy()
 
 
 def ages_by_hand(frames, notes):
