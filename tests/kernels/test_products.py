@@ -103,7 +103,7 @@ def test_panels_hold_every_column(dtype, threads, transposed):
         count = -(-N // width)
         b = matrix.t() if transposed else matrix
         filled = F.pad(b, (0, count * width - N)).view(K, count, width)
-        assert torch.equal(job.made["panels"], filled.transpose(0, 1)), (K, N)
+        assert torch.equal(job.created["panels"], filled.transpose(0, 1)), (K, N)
 
 
 @DTYPES

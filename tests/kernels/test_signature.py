@@ -80,7 +80,7 @@ def test_new_arrays_are_made_as_declared():
     """Otherwise the kernel would write beyond them, which the guards here would detect."""
     given = fields(a=torch.arange(30.0).view(5, 6)[:, :3], b=NEW, sums=NEW, counts=NEW, w=NEW)
     job = compiled().job(given)
-    found = {name: (array.dtype, array.shape) for name, array in job.made.items()}
+    found = {name: (array.dtype, array.shape) for name, array in job.created.items()}
     width = panel_width(4)
     assert found == {
         "b": (torch.float32, (5, 3)),
@@ -89,7 +89,7 @@ def test_new_arrays_are_made_as_declared():
         "w": (torch.float32, (-(-6 // width), 3, width)),
     }
     parallel_for([job], 2)
-    torch.testing.assert_close(job.made["b"], 7 * given["a"])
+    torch.testing.assert_close(job.created["b"], 7 * given["a"])
 
 
 @pytest.mark.parametrize(
