@@ -21,7 +21,7 @@ from seqmodel.files import new_folder, remove_empty
 from seqmodel.locks import locked
 from seqmodel.media.registry import medium_of, presets_of
 from seqmodel.media.words import epochs_text
-from seqmodel.model.build import build_model, outline, with_sizes
+from seqmodel.model.build import build_model, meta_model, with_sizes
 from seqmodel.outputs.registry import OUTPUTS, only_model, output_class, output_name
 from seqmodel.runs import folder as runs
 from seqmodel.runs.checkpoint import check_labels, load_model, model_tensors
@@ -104,7 +104,7 @@ class Job:
                 remove_empty([folder])
 
     def _chosen_device(self) -> torch.device:
-        model = outline(self.settings, self._dataset.frame)
+        model = meta_model(self.settings, self._dataset.frame)
         return model.choose_device(self.device, self.settings.batch_size)
 
     def _ways(self) -> tuple[Callable[..., Trainer], Callable[..., object]]:
@@ -248,7 +248,7 @@ def of_stopped_run(folder: Path, given: dict[str, Any], trials: int | None) -> C
 
     def continued(stored: Mapping[str, Any]) -> Config:
         settings = resolve(given, stored)
-        outline(settings, open_dataset(str(settings.data)).frame)  # UsageError as above
+        meta_model(settings, open_dataset(str(settings.data)).frame)  # UsageError as above
         return settings
 
     settings = blaming(folder / runs.CONFIG, stored, continued)
@@ -292,7 +292,7 @@ def _resolved(given: Mapping[str, Any], file: Mapping[str, Any]) -> Config:
         given = {**given, "model": model}
     settings = with_sizes(resolve(given, file, presets_of(frame)), frame)
     _refuse_sizes_of_other_outputs(given, output_name(settings, frame))
-    outline(settings, frame)  # UsageError if there is no such model
+    meta_model(settings, frame)  # UsageError if there is no such model
     return settings
 
 

@@ -206,7 +206,7 @@ def sample(
     paths = runs or [chosen_run(_able(kind))]
     every = [run.guided(guidance) for run in load_runs(paths, "cpu", 1)]
     labels = _combinations(label or [], every, number)
-    told = [[run.telling(own) for run in every] for own in labels]  # used in turn
+    told = [[run.conditioned(own) for run in every] for own in labels]  # used in turn
     loaded = told[0][0]
     medium = medium_of(loaded.frame)
     trained = f"{loaded.folder} was trained on {medium.name} ({loaded.frame})"

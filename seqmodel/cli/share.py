@@ -139,7 +139,7 @@ def export(
     labels, *more = combinations(label or [], loaded.model.known_labels)
     if more:
         raise UsageError(f"--label asks for {1 + len(more)} combinations, but a page draws one")
-    loaded = loaded.telling(labels)
+    loaded = loaded.conditioned(labels)
     message(loaded.remark)
     try:
         written = chosen.load()(loaded, **options)

@@ -85,9 +85,9 @@ def _row(unit: str, inputs: int, hidden: int | None, params: int | None) -> dict
     return {
         "unit": spec.name,
         "equations": [*dict.fromkeys(equation.written for equation in spec.equations)],
-        "starts": {f"{weight.term}{weight.gate}": at.told() for weight, at in spec.starts.items()},
+        "starts": {f"{weight.term}{weight.gate}": at.text() for weight, at in spec.starts.items()},
         "forms": {
-            f"{weight.term}{weight.gate}": form.told() for weight, form in spec.forms.items()
+            f"{weight.term}{weight.gate}": form.text() for weight, form in spec.forms.items()
         },
         "gates": {gate: list(terms) for gate, terms in spec.gates.items()},
         "source": spec.source,

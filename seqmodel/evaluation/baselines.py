@@ -24,7 +24,7 @@ from torch import Tensor
 import seqmodel
 from seqmodel.data import batches
 from seqmodel.data.dataset import Split
-from seqmodel.kernels.code.cache import digest, kept
+from seqmodel.kernels.code.cache import cached, digest
 from seqmodel.media.definitions import FrameDefinition
 from seqmodel.media.registry import medium_of
 from seqmodel.model.sound.encoder import SoundEncoder
@@ -55,7 +55,7 @@ def baselines(
     def make() -> bytes:
         return json.dumps(_fitted(train, split, frame, discrete=discrete)).encode()
 
-    return json.loads(kept(name, make, "figures"))
+    return json.loads(cached(name, make, "figures"))
 
 
 @cache

@@ -16,7 +16,7 @@ from seqmodel.errors import UsageError
 from seqmodel.media.marks import MARK_FIGURES
 from seqmodel.media.samples import Progress, no_progress
 from seqmodel.model.sequence import SequenceModel
-from seqmodel.outputs.protocol import END_FIGURE, END_LABELS, Window, labelled
+from seqmodel.outputs.protocol import END_FIGURE, END_LABELS, Window, figure_lines
 from seqmodel.outputs.samples import LABELS
 from seqmodel.runs.folder import Run
 
@@ -148,7 +148,7 @@ def _score(
     Fills in `frame_nats` and `end_nats`, unless they are empty.
     """
     length, carry = model.window(len(indices)), model.start(len(indices), split.given(indices))
-    carry = model.labelled(carry, labels[indices])
+    carry = model.with_labels(carry, labels[indices])
     nats, first = np.zeros(len(indices)), np.zeros(len(indices))
     sums = defaultdict[str, float](float)
     for begin in range(0, int(split.lengths[indices].max()), length):
@@ -264,4 +264,4 @@ def mean_nats(nats: Sequence[NDArray[np.float64]]) -> NDArray[np.float64]:
 
 def describe(figures: Mapping[str, float]) -> list[str]:
     """An average's other figures as lines of text, like `Output.describe`."""
-    return labelled(figures, END_LABELS | LABELS)
+    return figure_lines(figures, END_LABELS | LABELS)

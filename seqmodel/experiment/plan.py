@@ -185,7 +185,7 @@ class Plan:
         SeqmodelError if a dataset is not the plan's; UsageError if settings do not fit each other
         or the data, or models cannot be compared.
         """
-        from seqmodel.model.build import outline  # here, because a plan alone must load fast
+        from seqmodel.model.build import meta_model  # here, because a plan alone must load fast
 
         names = [variant.name for variant in self.variants]
         if self.against is not None and self.against not in names:
@@ -195,7 +195,7 @@ class Plan:
             for variant, end in itertools.product(self.variants, (0, 1)):
                 found = {name: bounds.ends[end] for name, bounds in self.space.items()}
                 config = self.config(Cell(source, variant), dataset, found, 0)
-                kinds[outline(config, dataset.frame).output.discrete] = variant.name
+                kinds[meta_model(config, dataset.frame).output.discrete] = variant.name
             if len(kinds) > 1:
                 raise UsageError(
                     f"{kinds[False]} gives densities and {kinds[True]} probabilities, whose nats "

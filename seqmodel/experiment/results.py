@@ -18,7 +18,7 @@ from seqmodel.evaluation.baselines import baselines
 from seqmodel.experiment.plan import Cell, Plan, Range
 from seqmodel.experiment.studies import ENDED, METRICS, SCORES, Studies
 from seqmodel.media.words import spaced
-from seqmodel.model.build import outline
+from seqmodel.model.build import meta_model
 from seqmodel.model.sequence import ParameterCounts
 from seqmodel.outputs.registry import output_class
 
@@ -273,7 +273,7 @@ def _outcome(studies: Studies, cell: Cell, dataset: Dataset) -> Outcome:
         cell,
         config,
         number,
-        None if config is None else outline(config, dataset.frame).parameter_counts(),
+        None if config is None else meta_model(config, dataset.frame).parameter_counts(),
         [_attempt(*each) for each in studies.trials(cell).indexed().items()],
         [_attempt(*each) for each in seeds.items()],
         {s: np.array([found[s] for found in scores.values()]) for s in dataset.splits if scores},

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 from seqmodel.kernels.device import one_thread, transformed
 
 _STEPS = 1 << 16  # resolution of the probability: 16 random bits per element
-_MANY = 1 << 18  # elements above which waking threads pays off
+_THREADED_SIZE = 1 << 18  # elements above which waking threads pays off
 
 
 class Dropout(nn.Module):
@@ -28,29 +28,29 @@ class Dropout(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """x, some elements zeroed, the others scaled by 1 / (1 - p); x itself in evaluation."""
-        if not self.training or _kept(self.p) == _STEPS:
+        if not self.training or _keep_count(self.p) == _STEPS:
             return x
         if x.device.type != "cpu" or transformed():
             return F.dropout(x, self.p, self.training)
-        dropped: Tensor = _Times.apply(x, dropout_factors(x, self.p))  # type: ignore[no-untyped-call]
+        dropped: Tensor = _Scale.apply(x, dropout_factors(x, self.p))  # type: ignore[no-untyped-call]
         return dropped
 
 
 def dropout_factors(like: Tensor, p: float) -> Tensor:
     """Factors in this tensor's shape: 0 with probability p, else 1 / (1 - p); see `Dropout`."""
-    kept = _kept(p)
-    if like.device.type != "cpu" or not kept or transformed():
+    keep_count = _keep_count(p)
+    if like.device.type != "cpu" or not keep_count or transformed():
         return F.dropout(torch.ones_like(like), p)
     from seqmodel.kernels.noise import dropout_factors as compiled  # loads the compiler
 
-    return compiled(like.numel(), kept).view(like.shape).to(like.dtype)
+    return compiled(like.numel(), keep_count).view(like.shape).to(like.dtype)
 
 
-def _kept(p: float) -> int:
+def _keep_count(p: float) -> int:
     return round((1 - p) * _STEPS)
 
 
-class _Times(torch.autograd.Function):
+class _Scale(torch.autograd.Function):
     """x times constant factors, forward and backward; on one thread unless x is large."""
 
     @staticmethod
@@ -65,5 +65,5 @@ class _Times(torch.autograd.Function):
 
 
 def _product(x: Tensor, factors: Tensor) -> Tensor:
-    with nullcontext() if x.numel() > _MANY else one_thread():
+    with nullcontext() if x.numel() > _THREADED_SIZE else one_thread():
         return x * factors

@@ -22,28 +22,28 @@ _LANES = 16
 _STATE = 4  # words in a generator's state: three that are mixed, and a counter
 _PAIR = 2 * _LANES  # numbers written per iteration
 _SIGN = 1 << 31
-_EIGHTH = float(np.pi / 4)
+_EIGHTH_TURN = float(np.pi / 4)
 
 
 def normals(count: int) -> Tensor:
     """Independent standard normals (count,), float32."""
-    return _drawn(_write_normals, count)
+    return _draw(_write_normals, count)
 
 
-def dropout_factors(count: int, kept: int) -> Tensor:
+def dropout_factors(count: int, keep_count: int) -> Tensor:
     """2^16 / kept with probability kept / 2^16, else 0; (count,) float32."""
-    return _drawn(_write_factors, count, kept)
+    return _draw(_write_factors, count, keep_count)
 
 
-def _drawn(write: Callable[..., None], count: int, kept: int = 0) -> Tensor:
+def _draw(write: Callable[..., None], count: int, keep_count: int = 0) -> Tensor:
     states = torch.empty(_STATE, _LANES, dtype=torch.int32).random_(-_SIGN, _SIGN)
     out = memory.buffer(torch.float32, -(-count // _PAIR) * _PAIR)
-    _draws(write)(states.data_ptr(), out.data_ptr(), len(out), kept)
+    _drawing(write)(states.data_ptr(), out.data_ptr(), len(out), keep_count)
     return out[:count]
 
 
 @compiled_once
-def _draws(write: Callable[..., None]) -> Callable[..., None]:
+def _drawing(write: Callable[..., None]) -> Callable[..., None]:
     """draws(states, out, count, kept), called without the checks of a job, which take longer."""
     module, kinds = ir.Module("draws"), [POINTER, POINTER, INT, INT]
     with function(module, "draws", kinds, 4) as (e, *arguments):
@@ -63,19 +63,19 @@ class _Lanes(Emitter):
 
     def load_states(self, states: Any) -> list[Any]:
         """The generators' states, to be carried through a loop."""
-        places = [self.offset(states, k * _LANES) for k in range(_STATE)]
-        return [self.builder.load(place, align=4, typ=self.integers) for place in places]
+        addresses = [self.offset(states, k * _LANES) for k in range(_STATE)]
+        return [self.builder.load(place, align=4, typ=self.integers) for place in addresses]
 
     def draw(self, state: list[Any]) -> Any:
         """The generators' next 32 bits; advances `state`."""
-        b, bits = self.builder, self.whole
+        b, bits = self.builder, self.integer
         x, y, z, counter = state
         drawn = b.add(b.add(x, y), counter)
-        turned = b.or_(b.shl(z, bits(21)), b.lshr(z, bits(11)))
+        rotated = b.or_(b.shl(z, bits(21)), b.lshr(z, bits(11)))
         state[:] = [
             b.xor(y, b.lshr(y, bits(9))),
             b.add(z, b.shl(z, bits(3))),
-            b.add(turned, drawn),
+            b.add(rotated, drawn),
             b.add(counter, bits(1)),
         ]
         return drawn
@@ -84,19 +84,19 @@ class _Lanes(Emitter):
 def _write_normals(e: _Lanes, states: Any, out: Any, count: Any, _: Any) -> None:
     """Box-Muller: a point on a circle of radius sqrt(-2 log u) has two normal coordinates."""
     b = e.builder
-    sine = polynomial(lambda q: np.sin(_EIGHTH * np.sqrt(q)) / np.sqrt(q), 0.0, 1.0, 3)
-    cosine = polynomial(lambda q: np.cos(_EIGHTH * np.sqrt(q)), 0.0, 1.0, 3)
+    sine = polynomial(lambda q: np.sin(_EIGHTH_TURN * np.sqrt(q)) / np.sqrt(q), 0.0, 1.0, 3)
+    cosine = polynomial(lambda q: np.cos(_EIGHTH_TURN * np.sqrt(q)), 0.0, 1.0, 3)
     with e.carrying(0, count, _PAIR, e.load_states(states)) as (i, state):
         radius = (e.uniform(e.draw(state), 32).log() * -2.0).sqrt()
         # 29 bits give the angle within an octant, three more the octant.
         word = e.draw(state)
-        place = e.uniform(b.and_(word, e.whole((1 << 29) - 1)), 29)
-        square = place * place
-        s, c = place * _series(square, sine), _series(square, cosine)
-        swapped = b.icmp_signed("<", word, e.whole(0))
+        angle = e.uniform(b.and_(word, e.integer((1 << 29) - 1)), 29)
+        square = angle * angle
+        s, c = angle * _series(square, sine), _series(square, cosine)
+        swapped = b.icmp_signed("<", word, e.integer(0))
         for k, (one, other) in enumerate([(s, c), (c, s)]):
             size = b.select(swapped, one.value, other.value)
-            sign = b.and_(b.shl(word, e.whole(1 + k)), e.whole(_SIGN))
+            sign = b.and_(b.shl(word, e.integer(1 + k)), e.integer(_SIGN))
             signed = b.bitcast(b.xor(b.bitcast(size, e.integers), sign), e.vector)
             e.store((radius * Vector(e, signed)).value, e.offset(out, i, k * _LANES))
 
@@ -109,14 +109,14 @@ def _series(x: Vector, coefficients: list[float]) -> Vector:
     return total
 
 
-def _write_factors(e: _Lanes, states: Any, out: Any, count: Any, kept: Any) -> None:
+def _write_factors(e: _Lanes, states: Any, out: Any, count: Any, keep_count: Any) -> None:
     b = e.builder
-    limit = e.splat(b.trunc(kept, e.integers.element), e.integers)
+    limit = e.splat(b.trunc(keep_count, e.integers.element), e.integers)
     exact = ir.DoubleType()
-    factor = b.fdiv(ir.Constant(exact, 2.0**16), b.sitofp(kept, exact))
+    factor = b.fdiv(ir.Constant(exact, 2.0**16), b.sitofp(keep_count, exact))
     factors = e.splat(b.fptrunc(factor, e.real), e.vector)
     with e.carrying(0, count, _PAIR, e.load_states(states)) as (i, state):
         word = e.draw(state)
-        for k, half in enumerate((b.and_(word, e.whole(2**16 - 1)), b.lshr(word, e.whole(16)))):
+        for k, half in enumerate((b.and_(word, e.integer(2**16 - 1)), b.lshr(word, e.integer(16)))):
             chosen = b.select(b.icmp_unsigned("<", half, limit), factors, e.zero())
             e.store(chosen, e.offset(out, i, k * _LANES))

@@ -29,7 +29,7 @@ class Uniforms:
         self._state = (before + count * GAMMA) % 2**64
         return before
 
-    def apart(self) -> "Uniforms":
+    def split(self) -> "Uniforms":
         """An independent stream, determined by this one's position, which does not change."""
         other = copy(self)
         other._state = int(np.random.SeedSequence(self._state).generate_state(1, np.uint64)[0])

@@ -48,8 +48,8 @@ def count_ages(frame: Any, ages: Any, D: Any, onsets: bool) -> None:
     for n in range(D):
         age = ages[n]
         if frame[n] != 0:
-            again = frame[D + n] != 0 if onsets else False
-            ages[n] = 1 if age <= 0 or again else age + 1
+            restruck = frame[D + n] != 0 if onsets else False
+            ages[n] = 1 if age <= 0 or restruck else age + 1
             if ages[n] == 1:
                 ages[D] = 1
         elif age > 0:
@@ -59,12 +59,12 @@ def count_ages(frame: Any, ages: Any, D: Any, onsets: bool) -> None:
             ages[n] = age - 1
 
 
-def write_ages(to: Any, ages: Any, n: Any, D: Any) -> None:
+def write_ages(out: Any, ages: Any, n: Any, D: Any) -> None:
     """The inputs (AGES,) of note `n`: 1 for each number in SOUNDING, SILENT and UNCHANGED."""
     age = ages[n]
     for k in unrolled(len(SOUNDING)):
-        to[k] = float(age >= SOUNDING[k])
+        out[k] = float(age >= SOUNDING[k])
     for k in unrolled(len(SILENT)):
-        to[len(SOUNDING) + k] = float(age < 0 and -age <= SILENT[k])
+        out[len(SOUNDING) + k] = float(age < 0 and -age <= SILENT[k])
     for k in unrolled(len(UNCHANGED)):
-        to[len(SOUNDING) + len(SILENT) + k] = float(ages[D] >= UNCHANGED[k])
+        out[len(SOUNDING) + len(SILENT) + k] = float(ages[D] >= UNCHANGED[k])

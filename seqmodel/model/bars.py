@@ -9,41 +9,41 @@ from typing import Any
 
 from seqmodel.kernels.code.language import unrolled
 
-PLACES = 12
+POSITIONS = 12
 """Positions in a beat, enough to separate halves, thirds and quarters of it."""
 BEATS = 8
 """Beats of a bar that are distinguished; later ones count as the last of them."""
-LEFT = 4
+REMAINING = 4
 """Remaining beats of the bar that are distinguished; more count as the highest number."""
 DIGITS = 3
 """Binary digits of the number of bars since the signature began: phrases have 2, 4 or 8."""
-BARS = PLACES + BEATS + LEFT + DIGITS
+BARS = POSITIONS + BEATS + REMAINING + DIGITS
 """The number of inputs that encode the position."""
 SIGNATURE = 4
 """Integers per signature."""
 
 
-def write_place(to: Any, given: Any, frames: Any, signatures: Any) -> None:
+def write_position(out: Any, given: Any, frames: Any, signatures: Any) -> None:
     """The position (BARS,) of the next frame after `frames` frames; a text of
     `kernels.code.language`.
 
     The position in the beat, the beat and the beats left, one-hot; then the digits, lowest first.
     """
-    at = 0
+    first = 0
     for k in range(1, signatures):
         if given[SIGNATURE * k] <= frames:
-            at = SIGNATURE * k
-    beat = given[at + 2]
-    bar = given[at + 3]
-    elapsed = (frames - given[at]) * given[at + 1]
-    place = elapsed % beat * PLACES // beat
-    number = min(elapsed % bar // beat, BEATS - 1)
-    left = min((bar - 1 - elapsed % bar) // beat, LEFT - 1)
-    for k in unrolled(PLACES):
-        to[k] = float(place == k)
+            first = SIGNATURE * k
+    beat = given[first + 2]
+    bar = given[first + 3]
+    elapsed = (frames - given[first]) * given[first + 1]
+    position = elapsed % beat * POSITIONS // beat
+    beat_index = min(elapsed % bar // beat, BEATS - 1)
+    remaining = min((bar - 1 - elapsed % bar) // beat, REMAINING - 1)
+    for k in unrolled(POSITIONS):
+        out[k] = float(position == k)
     for k in unrolled(BEATS):
-        to[PLACES + k] = float(number == k)
-    for k in unrolled(LEFT):
-        to[PLACES + BEATS + k] = float(left == k)
+        out[POSITIONS + k] = float(beat_index == k)
+    for k in unrolled(REMAINING):
+        out[POSITIONS + BEATS + k] = float(remaining == k)
     for k in unrolled(DIGITS):
-        to[PLACES + BEATS + LEFT + k] = float(elapsed // bar >> k & 1)
+        out[POSITIONS + BEATS + REMAINING + k] = float(elapsed // bar >> k & 1)

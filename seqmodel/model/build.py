@@ -20,7 +20,7 @@ from seqmodel.unit_setting import is_text, unit_name
 from seqmodel.units.own_module import check_module
 from seqmodel.units.trial import try_unit
 
-OF_EQUATIONS = (
+EQUATION_SETTINGS = (
     "gate_activation",
     "activation",
     "bias",
@@ -50,14 +50,14 @@ def _with_hidden(config: Config, frame: FrameDefinition) -> Config:
     if config.hidden is not None:
         return config
     medium = medium_of(frame)
-    papers = medium.paper_hidden
-    of_paper = config.preset == "paper" and config.model == "frame-wise" and config.unit in papers
-    if config.params is None and of_paper:
-        return replace(config, hidden=papers[config.unit])
+    sizes = medium.paper_hidden
+    is_paper = config.preset == "paper" and config.model == "frame-wise" and config.unit in sizes
+    if config.params is None and is_paper:
+        return replace(config, hidden=sizes[config.unit])
 
     def count(hidden: int) -> int:
         sized = _with_note_unit(replace(config, hidden=hidden), frame)
-        return outline(sized, frame).parameter_counts().units
+        return meta_model(sized, frame).parameter_counts().units
 
     inputs = _encoder(config, frame).input_size
     smallest = f"{unit_name(config.unit)}: one unit over {inputs} inputs"
@@ -67,10 +67,10 @@ def _with_hidden(config: Config, frame: FrameDefinition) -> Config:
 
 def _with_note_unit(config: Config, frame: FrameDefinition) -> Config:
     """The config with its unit along pitch filled in, if its output has one."""
-    given = [name for name in ("note_unit", "note_hidden", "note_layers") if getattr(config, name)]
+    names = [name for name in ("note_unit", "note_hidden", "note_layers") if getattr(config, name)]
     if not output_class(config, frame).over_notes:
-        if given:
-            option = "--" + given[0].replace("_", "-")
+        if names:
+            option = "--" + names[0].replace("_", "-")
             raise UsageError(f"{option} is for --model tied with the output note-unit")
         return replace(config, first_change=bool(config.first_change))
     assert config.hidden is not None
@@ -104,9 +104,9 @@ def build_model(config: Config, frame: FrameDefinition) -> SequenceModel:
         if getattr(config, name) and config.model not in models:
             raise UsageError(f"--{name.replace('_', '-')} is for --model {' or '.join(models)}")
     if units.module_name(config.unit) is not None:
-        neutral = Config()
-        for name in OF_EQUATIONS:
-            if getattr(config, name) != getattr(neutral, name):
+        defaults = Config()
+        for name in EQUATION_SETTINGS:
+            if getattr(config, name) != getattr(defaults, name):
                 option = name.replace("_", "-")
                 raise UsageError(f"--{option} is for units with equations, not for {config.unit}")
     if config.note_unit is not None and units.module_name(config.note_unit) is not None:
@@ -131,7 +131,7 @@ def build_model(config: Config, frame: FrameDefinition) -> SequenceModel:
     return SequenceModel(encoder, unit, built, config.dropout, marks, labels)
 
 
-def outline(config: Config, frame: FrameDefinition) -> SequenceModel:
+def meta_model(config: Config, frame: FrameDefinition) -> SequenceModel:
     """`build_model` without memory for weights; user-defined units are tried as well."""
     if (module := units.module_name(config.unit)) is not None:
         assert config.hidden is not None

@@ -57,17 +57,17 @@ class Clock(nn.Module):
         if not self.end:
             return
         count = min(MOST_LENGTHS, len(lengths))
-        evenly = np.sort(lengths)[np.arange(count) * len(lengths) // count]
+        selected = np.sort(lengths)[np.arange(count) * len(lengths) // count]
         self.lengths.zero_()
-        self.lengths[:count] = torch.from_numpy(evenly)
+        self.lengths[:count] = torch.from_numpy(selected)
 
     @property
     def shortest(self) -> int | None:
         """The length of the shortest training piece in frames; None if the end is not encoded."""
-        known = self.lengths[self.lengths > 0]
-        return int(known.min()) if len(known) else None
+        lengths = self.lengths[self.lengths > 0]
+        return int(lengths.min()) if len(lengths) else None
 
-    def watch(self, unchanged: Iterable[NDArray[np.int64]]) -> None:
+    def fit_held(self, unchanged: Iterable[NDArray[np.int64]]) -> None:
         """Compute `held` from the training pieces.
 
         `unchanged` holds, for each frame of a piece (T,), how many unchanged frames precede it.
@@ -81,11 +81,11 @@ class Clock(nn.Module):
         for piece in unchanged:
             last.append(min(int(piece[-1]), MOST_HELD - 1))
             frames += np.bincount(piece.clip(max=MOST_HELD - 1), minlength=MOST_HELD)
-        ends = _hazard(1.0 + torch.tensor(last, dtype=torch.float64), MOST_HELD)
-        ends[max(last) :] = ends[max(last) :].cummax(0).values  # as in `_ends`
-        going = torch.cat([ends.new_ones(1), torch.cumprod(1 - ends, 0)])[:-1] * len(last)
-        going = going.clamp(min=1e-300)
-        odds = going * ends / torch.maximum(going, torch.from_numpy(frames))
+        hazard = _hazard(1.0 + torch.tensor(last, dtype=torch.float64), MOST_HELD)
+        hazard[max(last) :] = hazard[max(last) :].cummax(0).values  # as in `_ends`
+        survival = torch.cat([hazard.new_ones(1), torch.cumprod(1 - hazard, 0)])[:-1] * len(last)
+        survival = survival.clamp(min=1e-300)
+        odds = survival * hazard / torch.maximum(survival, torch.from_numpy(frames))
         evidence = odds.logit(eps=1e-6) - torch.tensor(len(last) / frames.sum()).logit(eps=1e-6)
         self.held.copy_(evidence / ODDS_SCALE)
 
@@ -102,8 +102,8 @@ class Clock(nn.Module):
 @cache
 def _table(padded: tuple[int, ...], digits: int) -> Tensor:
     lengths = torch.tensor([length for length in padded if length > 0], dtype=torch.float64)
-    nothing = torch.zeros(1 << digits, len(HORIZONS) + 1, dtype=torch.float64)
-    ends = _ends(lengths, 1 << digits) if len(lengths) else nothing
+    zeros = torch.zeros(1 << digits, len(HORIZONS) + 1, dtype=torch.float64)
+    ends = _ends(lengths, 1 << digits) if len(lengths) else zeros
     metre = torch.arange(len(ends)).unsqueeze(1) >> torch.arange(digits) & 1
     return torch.cat([metre.double(), ends], 1)
 
@@ -112,12 +112,12 @@ def _ends(lengths: Tensor, period: int) -> Tensor:
     """The columns of `Clock.table` for the end; the number of rows is a multiple of `period`."""
     longest = min(int(lengths.max()), _LONGEST_TABLE // 2)
     count = -(-2 * longest // period) * period
-    ends = _hazard(lengths, count + max(HORIZONS))
+    hazard = _hazard(lengths, count + max(HORIZONS))
     # Past the longest piece an end never becomes less likely.
-    ends[longest - 1 :] = ends[longest - 1 :].cummax(0).values
-    going = torch.cat([ends.new_zeros(1), torch.log1p(-ends).cumsum(0)])  # log p(t frames or more)
-    soon = [-torch.expm1(going[n : n + count] - going[:count]) for n in HORIZONS]
-    return torch.stack([*soon, ends[:count].logit() / ODDS_SCALE], 1)
+    hazard[longest - 1 :] = hazard[longest - 1 :].cummax(0).values
+    log_S = torch.cat([hazard.new_zeros(1), torch.log1p(-hazard).cumsum(0)])  # log p(>= t frames)
+    within = [-torch.expm1(log_S[n : n + count] - log_S[:count]) for n in HORIZONS]
+    return torch.stack([*within, hazard[:count].logit() / ODDS_SCALE], 1)
 
 
 def _hazard(lengths: Tensor, count: int) -> Tensor:
@@ -129,14 +129,14 @@ def _hazard(lengths: Tensor, count: int) -> Tensor:
     with the same chance of ending everywhere, stands for unseen lengths.
     """
     logs, N = lengths.log(), len(lengths)
-    nearest = (logs.unsqueeze(1) - logs).abs().sort().values[:, min(N - 1, round(N**0.5))]
-    widths = torch.maximum(nearest, 1 / lengths)
-    between = torch.arange(count + 1, dtype=torch.float64) + 0.5
+    distances = (logs.unsqueeze(1) - logs).abs().sort().values[:, min(N - 1, round(N**0.5))]
+    widths = torch.maximum(distances, 1 / lengths)
+    boundaries = torch.arange(count + 1, dtype=torch.float64) + 0.5
     # In blocks, for pieces of many frames.
     kernels = [
         torch.special.ndtr((logs - x.log().unsqueeze(1)) / widths).sum(1)
-        for x in torch.split(between, 1024)
+        for x in torch.split(boundaries, 1024)
     ]
-    unseen = torch.exp(-between / lengths.mean())
-    longer = (torch.cat(kernels) + unseen).clamp(min=1e-300)  # times N + 1
-    return (1 - longer[1:] / longer[:-1]).clamp(1e-9, 1 - 1e-6)
+    unseen = torch.exp(-boundaries / lengths.mean())
+    survival = (torch.cat(kernels) + unseen).clamp(min=1e-300)  # times N + 1
+    return (1 - survival[1:] / survival[:-1]).clamp(1e-9, 1 - 1e-6)

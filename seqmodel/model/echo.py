@@ -47,24 +47,24 @@ def remember(frame: Any, memory: Any, size: Any, words: int) -> Any:
     Returns where the longest earlier stretch that equals the last frames ends; of several the
     latest, of none -1.
     """
-    here = memory[0] % REACH_BACK
-    runs = memory[1:]
+    current = memory[0] % REACH_BACK
+    lengths = memory[1:]
     frames = memory[1 + REACH_BACK :]
     for k in unrolled(words):
-        frames[here * words + k] = packed(frame[k * WORD :], min(size - k * WORD, WORD))
+        frames[current * words + k] = packed(frame[k * WORD :], min(size - k * WORD, WORD))
     longest = 0
     end = -1
     # From the latest to the earliest, so that the run before each still has its previous value.
     for back in range(1, min(memory[0], REACH_BACK - 1) + 1):
-        place = (here - back) % REACH_BACK
-        run = min(runs[(place - 1) % REACH_BACK] + 1, LONGEST)
+        index = (current - back) % REACH_BACK
+        length = min(lengths[(index - 1) % REACH_BACK] + 1, LONGEST)
         for k in unrolled(words):
-            run = run if frames[place * words + k] == frames[here * words + k] else 0
-        runs[place] = run
-        if run > longest:
-            longest = run
-            end = place
-    runs[here] = 0
+            length = length if frames[index * words + k] == frames[current * words + k] else 0
+        lengths[index] = length
+        if length > longest:
+            longest = length
+            end = index
+    lengths[current] = 0
     memory[0] += 1
     return end
 
@@ -78,7 +78,7 @@ def packed(numbers: Any, count: Any) -> Any:
 
 
 def write_echo(
-    to: Any, memory: Any, end: Any, note: Any, notes: Any, halves: int, words: int
+    out: Any, memory: Any, end: Any, note: Any, notes: Any, halves: int, words: int
 ) -> None:
     """The echo inputs (E,) of a note after a stretch that ends at `end`; see `remember`.
 
@@ -86,11 +86,11 @@ def write_echo(
     the frame that followed, else zeros; with two halves, the same if it was struck, else zeros.
     """
     length = memory[1 + end] if end >= 0 else 0
-    followed = memory[1 + REACH_BACK + (end + 1) % REACH_BACK * words :]
+    next_frame = memory[1 + REACH_BACK + (end + 1) % REACH_BACK * words :]
     for k in unrolled(len(STEPS)):
-        to[k] = float(length >= STEPS[k])
+        out[k] = float(length >= STEPS[k])
     for half in unrolled(halves):
         number = half * notes + note
-        sounded = float(followed[number // WORD] >> number % WORD & 1)
+        sounded = float(next_frame[number // WORD] >> number % WORD & 1)
         for k in unrolled(len(STEPS)):
-            to[(1 + half) * len(STEPS) + k] = to[k] * sounded
+            out[(1 + half) * len(STEPS) + k] = out[k] * sounded

@@ -113,14 +113,14 @@ class Encoder(ABC):
     def start(self, like: Tensor, batch_size: int) -> Past:
         """The past before the first frame: zeros, the numbers in the dtype and device of `like`."""
 
-    def told(self, past: Past, given: NDArray[np.int64]) -> Past:
+    def with_metres(self, past: Past, metres: NDArray[np.int64]) -> Past:
         """The past before the first frame of pieces, given facts about each (B, G).
 
         See `FrameDefinition.given`. By default an encoder has no use for them.
         """
         return past
 
-    def labelled(self, past: Past, labels: Tensor) -> Past:
+    def with_labels(self, past: Past, labels: Tensor) -> Past:
         """The past before pieces with these labels (B, N), see `Carry.labels`.
 
         By default an encoder has no use for them: the unit and the output read all labels.
@@ -135,20 +135,20 @@ class Encoder(ABC):
         is then the one at that length, but only for encoders that can join pieces.
         """
 
-    def joined(self, past: Past) -> Past:
+    def carried_over(self, past: Past) -> Past:
         """The past before the first frame of further pieces that continue those read.
 
         Encoders that cannot join pieces return it unchanged, as by default.
         """
         return past
 
-    def waiting(self, past: Past) -> Encoded:
+    def encode_next(self, past: Past) -> Encoded:
         """What is known before the step after `past`, whatever that step's numbers are."""
         return self.encode(past.numbers.unsqueeze(0), past)
 
     def inputs(self, past: Past) -> Tensor:
         """What the unit (B R, I) reads before the step after `past`."""
-        return self.waiting(past).inputs[0]
+        return self.encode_next(past).inputs[0]
 
     def append(self, past: Past, numbers: Tensor) -> Past:
         """The past with the numbers of one step (B, F / S) appended."""
@@ -202,7 +202,7 @@ class WindowEncoder(Encoder):
     def encode(self, frames: Tensor, past: Past, lengths: Tensor | None = None) -> Encoded:
         """See `Encoder`. Returns views of one line where possible."""
         with one_thread():
-            frames, before, last = in_line(frames, past.numbers)
+            frames, before, last = append_frames(frames, past.numbers)
         return Encoded(self.scaled(before), None, frames, before, Past(last))
 
     def scaled(self, numbers: Tensor) -> Tensor:
@@ -216,7 +216,7 @@ class WindowEncoder(Encoder):
         return CompiledInputs(x, x, [])
 
 
-def in_line(frames: Tensor, past: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def append_frames(frames: Tensor, past: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Append frames (T, B, F) to the past (B, C) in one line, in the past's dtype.
 
     Returns the frames and, as views of the line, the C numbers before each frame (T, B, C) and the

@@ -29,9 +29,9 @@ CELLS = 1 << 14
 """Cells in each context's table, a power of two."""
 TRIES = 8
 """Cells that are tried one after another; a new key takes the last one if all are taken."""
-MOST = 250
+MAX_COUNT = 250
 """The largest count."""
-MOST_COUNTED = 2 * MOST + 1
+COUNT_SUMS = 2 * MAX_COUNT + 1
 """The number of values that the sum of two counts may take."""
 MOTIFS = 3 * len(CONTEXTS)
 """The number of these inputs per note."""
@@ -55,47 +55,47 @@ def motifs_size(notes: int) -> int:
 
 def count_scales() -> Tensor:
     """(2, MOST_COUNTED), float64: for a count n, log(n + 0.4) / 4 and log2(1 + n) / 4."""
-    counts = torch.arange(MOST_COUNTED, dtype=torch.float64)
+    counts = torch.arange(COUNT_SUMS, dtype=torch.float64)
     return torch.stack([torch.log(counts + 0.4), torch.log2(1 + counts)]) / 4
 
 
 def learn_motifs(frame: Any, memory: Any, D: Any) -> None:
     """Add a frame of zeros and ones to a piece's memory. A text of `kernels.code.language`."""
-    around = memory[1 + memory[0] % FRAMES * D :]
-    chosen = memory[1 + FRAMES * D :]
+    current = memory[1 + memory[0] % FRAMES * D :]
+    cell_of = memory[1 + FRAMES * D :]
     cells = memory[1 + (FRAMES + len(CONTEXTS)) * D :]
     for k in range(len(CONTEXTS)):
         for n in range(D):
-            if chosen[k * D + n] > 0:
-                cell = chosen[k * D + n] - 1
-                cells[k * CELLS + cell] = counted(cells[k * CELLS + cell], frame[n] != 0)
-    seen = 0
+            if cell_of[k * D + n] > 0:
+                cell = cell_of[k * D + n] - 1
+                cells[k * CELLS + cell] = updated_cell(cells[k * CELLS + cell], frame[n] != 0)
+    bits = 0
     for n in range(min(FARTHEST, D)):
-        seen |= (frame[n] != 0) << (n + FARTHEST + 1)
+        bits |= (frame[n] != 0) << (n + FARTHEST + 1)
     for n in range(D):
-        seen = seen >> 1
+        bits = bits >> 1
         if n + FARTHEST < D:
-            seen |= (frame[n + FARTHEST] != 0) << (2 * FARTHEST)
-        around[n] = seen
+            bits |= (frame[n + FARTHEST] != 0) << (2 * FARTHEST)
+        current[n] = bits
     memory[0] += 1
     for k in unrolled(len(CONTEXTS)):
         for n in range(D):
-            chosen[k * D + n] = key_of(memory, n, D, k)
+            cell_of[k * D + n] = key_of(memory, n, D, k)
     for k in range(len(CONTEXTS)):
         for n in range(D):
-            if chosen[k * D + n] > 0:
-                chosen[k * D + n] = 1 + find(cells[k * CELLS :], chosen[k * D + n] - 1)
+            if cell_of[k * D + n] > 0:
+                cell_of[k * D + n] = 1 + find_cell(cells[k * CELLS :], cell_of[k * D + n] - 1)
 
 
-def counted(cell: Any, sounds: Any) -> Any:
+def updated_cell(cell: Any, sounds: Any) -> Any:
     """The cell after one more outcome; a count above 2 of the other outcome is halved."""
     silences = cell >> 8 & _BYTE
     sounded = cell & _BYTE
     if sounds:
-        sounded = min(sounded + 1, MOST)
+        sounded = min(sounded + 1, MAX_COUNT)
         silences = silences if silences <= 2 else silences // 2 + 1
     else:
-        silences = min(silences + 1, MOST)
+        silences = min(silences + 1, MAX_COUNT)
         sounded = sounded if sounded <= 2 else sounded // 2 + 1
     return cell >> 16 << 16 | silences << 8 | sounded
 
@@ -105,28 +105,28 @@ def key_of(memory: Any, n: Any, D: Any, k: int) -> Any:
     surroundings = memory[1:]
     width = CONTEXTS[k][1]
     key = k + 1
-    something = 0
+    any_sound = 0
     for back in range(1, CONTEXTS[k][0] + 1):
-        place = (memory[0] - back) % FRAMES * D + n
-        near = surroundings[place] >> (FARTHEST - width) & (2 << 2 * width) - 1
-        something |= near
+        index = (memory[0] - back) % FRAMES * D + n
+        near = surroundings[index] >> (FARTHEST - width) & (2 << 2 * width) - 1
+        any_sound |= near
         key = hashed(key + near)
     if CONTEXTS[k][2]:
         key = hashed(key + n + 1)
-    return key + 1 if something != 0 else 0
+    return key + 1 if any_sound != 0 else 0
 
 
-def find(cells: Any, key: Any) -> Any:
+def find_cell(cells: Any, key: Any) -> Any:
     """The cell with a key's tag, else the first free or last one tried, which the key claims."""
     tag = (key >> 30) + 1
     found = -1
-    for tried in range(TRIES):
+    for probe in range(TRIES):
         if found < 0:
-            cell = (key + tried) % CELLS
-            held = cells[cell] >> 16
-            if held == tag:
+            cell = (key + probe) % CELLS
+            occupant = cells[cell] >> 16
+            if occupant == tag:
                 found = cell
-            elif held == 0 or tried == TRIES - 1:
+            elif occupant == 0 or probe == TRIES - 1:
                 found = cell
                 cells[cell] = tag << 16
     return found
@@ -138,16 +138,16 @@ def hashed(key: Any) -> Any:
     return key + (key >> 31) & HASHES - 1
 
 
-def write_motifs(to: Any, memory: Any, scales: Any, n: Any, D: Any) -> None:
+def write_motifs(out: Any, memory: Any, scales: Any, n: Any, D: Any) -> None:
     """The inputs (MOTIFS,) of note n: for each context the log odds that it sounds, whether any are
     known, and how many outcomes were counted; `scales` is `count_scales`."""
-    chosen = memory[1 + FRAMES * D :]
+    cell_of = memory[1 + FRAMES * D :]
     cells = memory[1 + (FRAMES + len(CONTEXTS)) * D :]
     for k in unrolled(len(CONTEXTS)):
-        cell = cells[k * CELLS + chosen[k * D + n] - 1] if chosen[k * D + n] > 0 else 0
+        cell = cells[k * CELLS + cell_of[k * D + n] - 1] if cell_of[k * D + n] > 0 else 0
         silences = cell >> 8 & _BYTE
         sounded = cell & _BYTE
         known = silences + sounded > 0
-        to[3 * k] = scales[sounded] - scales[silences] if known else 0.0
-        to[3 * k + 1] = float(known)
-        to[3 * k + 2] = scales[MOST_COUNTED + silences + sounded]
+        out[3 * k] = scales[sounded] - scales[silences] if known else 0.0
+        out[3 * k + 1] = float(known)
+        out[3 * k + 2] = scales[COUNT_SUMS + silences + sounded]

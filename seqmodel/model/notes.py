@@ -24,28 +24,28 @@ from seqmodel.model.ages import (
     unchanged_before,
     write_ages,
 )
-from seqmodel.model.bars import BARS, SIGNATURE, write_place
+from seqmodel.model.bars import BARS, SIGNATURE, write_position
 from seqmodel.model.clock import MOST_HELD, ODDS_SCALE, Clock
 from seqmodel.model.echo import echo_size, memory_size, remember, words_of, write_echo
-from seqmodel.model.encoder import CompiledInputs, Encoded, Encoder, Past, in_line
+from seqmodel.model.encoder import CompiledInputs, Encoded, Encoder, Past, append_frames
 from seqmodel.model.motifs import (
-    MOST_COUNTED,
+    COUNT_SUMS,
     MOTIFS,
     count_scales,
     learn_motifs,
     motifs_size,
     write_motifs,
 )
-from seqmodel.outputs.notes import OCTAVE, as_drawn, hits_alone, note_count
+from seqmodel.outputs.notes import OCTAVE, note_count, only_hits, with_forced_strikes
 
 WINDOW = 2 * OCTAVE + 1
-OF_FRAME = WINDOW + OCTAVE + 1
+FRAME_INPUTS = WINDOW + OCTAVE + 1
 """Numbers that a note reads from a frame: a window, pitch classes, and a count."""
 BUMPS = 8
 """The number of smooth functions of absolute pitch."""
-HELD = 48
+FROZEN = 48
 """The most frames for which one frame is held when windows are read with noise."""
-FREEZING = 0.5
+FREEZE_SHARE = 0.5
 """The share of windows with a held frame, as a multiple of the noise."""
 PITCH = BUMPS + OCTAVE
 """Numbers that encode a note's absolute pitch: the smooth functions and its pitch class."""
@@ -103,29 +103,29 @@ class NoteEncoder(nn.Module, Encoder):
         super().__init__()
         self.rows, self.onsets = notes, onsets
         self.ages, self.motifs, self.echo = ages, motifs, echo
-        self.clock, self.noise, self.hits, self._begun_with = clock, noise, hits, noise
+        self.clock, self.noise, self.hits, self._initial_noise = clock, noise, hits, noise
         self.rests, self.first_change = rests, first_change
         self.bars = np.zeros(0, np.int64) if bars is None else bars
         self.end_odds = ODDS_SCALE if clock and clock.end else 0.0
-        barred = bars is not None
-        timed = (BARS if barred else 0) + (clock.size if clock else 0)
-        echoed = echo_size(onsets=onsets) if echo else 0
+        has_bars = bars is not None
+        time_size = (BARS if has_bars else 0) + (clock.size if clock else 0)
+        echo_inputs = echo_size(onsets=onsets) if echo else 0
         # What an end may depend on: ages and motifs identify single pieces, and few pieces end.
-        self.end_skip_size = echoed + timed if ages or motifs else None
-        self.skip_size = echoed + timed + AGES * ages + MOTIFS * motifs
-        own = OF_FRAME + PITCH + (WINDOW if onsets else 0) + len(UNCHANGED) * rests
-        self.input_size = own + self.skip_size
+        self.end_skip_size = echo_inputs + time_size if ages or motifs else None
+        self.skip_size = echo_inputs + time_size + AGES * ages + MOTIFS * motifs
+        note_inputs = FRAME_INPUTS + PITCH + (WINDOW if onsets else 0) + len(UNCHANGED) * rests
+        self.input_size = note_inputs + self.skip_size
         self._frame_size = 2 * notes if onsets else notes
-        counts = clock is not None or barred
-        self._counted = memory_size(self._frame_size) if echo else int(counts)
-        aged, moved = ages_size(notes) * ages, motifs_size(notes) * motifs
-        self._memory_size = self._counted + aged + moved + len(self.bars)
+        counts_frames = clock is not None or has_bars
+        self._shared = memory_size(self._frame_size) if echo else int(counts_frames)
+        ages_memory, motifs_memory = ages_size(notes) * ages, motifs_size(notes) * motifs
+        self._memory_size = self._shared + ages_memory + motifs_memory + len(self.bars)
 
     @classmethod
     def build(cls, config: Config, frame: FrameDefinition) -> Self:
-        timed = config.clock or config.metre
+        has_clock = config.clock or config.metre
         held = config.held and config.ages
-        clock = Clock(end=config.clock, metre=config.metre, held=held) if timed else None
+        clock = Clock(end=config.clock, metre=config.metre, held=held) if has_clock else None
         return cls(
             note_count(frame),
             onsets=frame.onsets,
@@ -135,7 +135,7 @@ class NoteEncoder(nn.Module, Encoder):
             bars=frame.given({}) if config.bars else None,
             clock=clock,
             noise=config.input_noise,
-            hits=hits_alone(frame),
+            hits=only_hits(frame),
             rests=config.rests,
             first_change=bool(config.first_change),
         )
@@ -143,47 +143,47 @@ class NoteEncoder(nn.Module, Encoder):
     def start_at(self, train: Split) -> None:
         if self.clock is not None:
             self.clock.start_at(train.lengths)
-            self.clock.watch(unchanged_before(piece, self.rows) for piece in train.subsample())
+            self.clock.fit_held(unchanged_before(piece, self.rows) for piece in train.subsample())
 
     def anneal(self, share: float) -> None:
         """See `Encoder`: flaws become rarer in proportion."""
-        self.noise = self._begun_with * share
+        self.noise = self._initial_noise * share
 
     def start(self, like: Tensor, batch_size: int) -> Past:
         numbers = like.new_zeros(batch_size, self._frame_size)
         if not self._memory_size:
             return Past(numbers)
         memory = numbers.new_zeros(batch_size, self._memory_size, dtype=torch.int64)
-        return self.told(Past(numbers, memory), np.tile(self.bars, (batch_size, 1)))
+        return self.with_metres(Past(numbers, memory), np.tile(self.bars, (batch_size, 1)))
 
-    def told(self, past: Past, given: NDArray[np.int64]) -> Past:
+    def with_metres(self, past: Past, metres: NDArray[np.int64]) -> Past:
         """See `Encoder`: the time signatures of each piece."""
         if past.memory is None or not len(self.bars):
             return past
         memory = past.memory.clone()
-        memory[:, -len(self.bars) :] = torch.from_numpy(given)
+        memory[:, -len(self.bars) :] = torch.from_numpy(metres)
         return past._replace(memory=memory)
 
     def encode(self, frames: Tensor, past: Past, lengths: Tensor | None = None) -> Encoded:
         """See `Encoder`; computed on the CPU."""
         with one_thread():
-            frames, before, last = in_line(frames, past.numbers)
-            given = self._heard(for_kernels(before)).contiguous()
+            frames, before, last = append_frames(frames, past.numbers)
+            noisy = self._with_noise(for_kernels(before)).contiguous()
             if self.first_change and self.training:
-                before = given.to(before)
-                frames = as_drawn(frames, before) if self.onsets else frames
+                before = noisy.to(before)
+                frames = with_forced_strikes(frames, before) if self.onsets else frames
         T, B, _ = before.shape
         memory = None if past.memory is None else past.memory.to("cpu", copy=True)
-        fields = self._fields(T, B, memory, given.dtype)
-        fields |= {"frames": given, "x": NEW, "work": NEW, "changed": NEW}
-        made = run(self._kernel(given.element_size()), thread_count(B), fields)
-        x = made["x"].to(before)
+        fields = self._fields(T, B, memory, noisy.dtype)
+        fields |= {"frames": noisy, "x": NEW, "work": NEW, "changed": NEW}
+        result = run(self._kernel(noisy.element_size()), thread_count(B), fields)
+        x = result["x"].to(before)
         skip = x[..., -self.skip_size :] if self.skip_size else None
         memory = None if memory is None else memory.to(before.device)
-        changed = made["changed"] > 0 if self.rests else None
+        changed = result["changed"] > 0 if self.rests else None
         return Encoded(x, skip, frames, before, Past(last, memory), changed)
 
-    def _heard(self, frames: Tensor) -> Tensor:
+    def _with_noise(self, frames: Tensor) -> Tensor:
         """Frames (T, B, C) as they are read: with flaws in training."""
         if not (self.training and self.noise):
             return frames
@@ -195,15 +195,15 @@ class NoteEncoder(nn.Module, Encoder):
         if self.onsets:
             begins |= frames[..., D:] > 0
         share = self.noise * torch.rand(B, 1) * (torch.rand(B, 1) < 0.5)
-        begun = torch.where(begins, torch.arange(T).view(T, 1, 1), 0).cummax(0).values
-        heard = torch.rand(T, B, D).gather(0, begun) >= share  # one draw for all of a note's frames
-        frames = frames * torch.cat([heard] * (C // D), 2)
-        t, first, held = torch.arange(T).unsqueeze(1), torch.rand(B) * T // 1, HELD * torch.rand(B)
-        freezes = (t > first) & (t < first + held) & (torch.rand(B) < FREEZING * self.noise)
-        place = torch.where(freezes, first.long(), t).unsqueeze(2)
-        frames = frames.gather(0, place.expand(T, B, C))
+        onset = torch.where(begins, torch.arange(T).view(T, 1, 1), 0).cummax(0).values
+        keep = torch.rand(T, B, D).gather(0, onset) >= share  # one draw for all of a note's frames
+        frames = frames * torch.cat([keep] * (C // D), 2)
+        t, first, n = torch.arange(T).unsqueeze(1), torch.rand(B) * T // 1, FROZEN * torch.rand(B)
+        frozen = (t > first) & (t < first + n) & (torch.rand(B) < FREEZE_SHARE * self.noise)
+        source = torch.where(frozen, first.long(), t).unsqueeze(2)
+        frames = frames.gather(0, source.expand(T, B, C))
         struck = slice(0 if self.hits else D, None)
-        frames[..., struck] *= ~freezes.unsqueeze(2)  # a held frame strikes nothing
+        frames[..., struck] *= ~frozen.unsqueeze(2)  # a held frame strikes nothing
         return frames
 
     def compiled(self, arena: Arena) -> CompiledInputs:
@@ -235,8 +235,8 @@ class NoteEncoder(nn.Module, Encoder):
             "onsets": self.onsets, "echo": echo_size(onsets=self.onsets) if self.echo else 0,
             "bars": len(self.bars) // SIGNATURE, "ages": self.ages, "motifs": self.motifs,
             "clock": clock.size if clock else 0, "period": clock.period if clock else 1,
-            "holds": clock is not None and clock.held is not None, "inputs": self.input_size,
-            "words": words_of(self._frame_size), "counted": self._counted, "rests": self.rests,
+            "use_held": clock is not None and clock.held is not None, "inputs": self.input_size,
+            "words": words_of(self._frame_size), "shared": self._shared, "rests": self.rests,
             "hits": self.hits,
         }  # fmt: skip
         signature = _signature(self.onsets, constants["clock"], self.input_size)
@@ -254,7 +254,7 @@ def _signature(onsets: bool, clock: int, inputs: int) -> Signature:
             Array("table", ("rows", f"{clock}")),
             Array("held", (f"{MOST_HELD}",), optional=True),
             Array("pitch", ("D", f"{PITCH}")),
-            Array("scales", ("2", f"{MOST_COUNTED}"), optional=True),
+            Array("scales", ("2", f"{COUNT_SUMS}"), optional=True),
             Array("x", ("T", "B * D", f"{inputs}")),
             Array("work", ("B", f"2 * D + {6 * OCTAVE}")),
             Array("changed", ("T", "B")),
@@ -278,78 +278,78 @@ def read_pieces(  # noqa: PLR0912
     frames: Any, memory: Any, table: Any, held: Any, pitch: Any, scales: Any, x: Any, work: Any,
     changed: Any, first: Any, last: Any, T: Any, B: Any, D: Any, K: Any, rows: Any, onsets: bool,
     echo: int, bars: int, ages: bool, motifs: bool, clock: int, period: int, inputs: int,
-    words: int, counted: int, holds: bool, rests: bool, hits: bool,
+    words: int, shared: int, use_held: bool, rests: bool, hits: bool,
 ) -> None:  # fmt: skip
     """The inputs x (T, B, D, I) of the pieces `first` to `last` after each of `frames` (T, B, C).
 
     `echo` is the number of echo inputs per note; `bars` the most time signatures of a piece, which
-    are the last integers of its memory; `clock`, `period`, `table` (rows, clock) and, if it
-    `holds`, `held` are the size, period, table and `held` of a `Clock`; `inputs` is I, `words` the
-    words per frame of the echo, and `counted` the integers of memory of echo and clock. `scales`
+    are the last integers of its memory; `clock`, `period`, `table` (rows, clock) and, with
+    `use_held`, `held` are the size, period, table and `held` of a `Clock`; `inputs` is I, `words`
+    the words per frame of the echo, and `shared` the integers of memory of echo and clock. `scales`
     belongs to the motifs. If the unit `rests`, it makes a step where `changed` (T, B) is not 0;
     `hits` is as in `NoteEncoder`.
     """
     halves = 2 if onsets else 1
-    of_passed = OF_FRAME + PITCH + (WINDOW if onsets else 0)
-    of_echo = of_passed + (len(UNCHANGED) if rests else 0)
-    of_time = of_echo + echo
-    timed = clock + (BARS if bars else 0)
-    of_ages = of_time + timed
-    of_motifs = of_ages + (AGES if ages else 0)
+    unchanged_start = FRAME_INPUTS + PITCH + (WINDOW if onsets else 0)
+    echo_start = unchanged_start + (len(UNCHANGED) if rests else 0)
+    time_start = echo_start + echo
+    time_size = clock + (BARS if bars else 0)
+    ages_start = time_start + time_size
+    motifs_start = ages_start + (AGES if ages else 0)
     for piece in range(first, last):
-        own = memory[piece * K :]
-        aged = own[counted:]
-        moved = aged[ages_size(D) :] if ages else aged
+        state = memory[piece * K :]
+        age_state = state[shared:]
+        motif_state = age_state[ages_size(D) :] if ages else age_state
         for t in range(T):
             frame = frames[(t * B + piece) * halves * D :]
-            to = x[(t * B + piece) * D * inputs :]
-            read_frame(frame, pitch, to, work[piece * (6 * OCTAVE + 2 * D) :], D, inputs, onsets)
+            out = x[(t * B + piece) * D * inputs :]
+            read_frame(frame, pitch, out, work[piece * (6 * OCTAVE + 2 * D) :], D, inputs, onsets)
             if ages:
                 if rests:
                     for n in range(D):
-                        write_passed(to[n * inputs + of_passed :], aged[D])
-                count_ages(frame, aged, D, onsets)
+                        write_unchanged(out[n * inputs + unchanged_start :], age_state[D])
+                count_ages(frame, age_state, D, onsets)
                 if rests:
-                    changed[t * B + piece] = float(aged[D] == 1)
+                    changed[t * B + piece] = float(age_state[D] == 1)
                     if hits:
                         for n in range(D):
                             changed[t * B + piece] += frame[n]
                 for n in range(D):
-                    write_ages(to[n * inputs + of_ages :], aged, n, D)
+                    write_ages(out[n * inputs + ages_start :], age_state, n, D)
             if motifs:
-                learn_motifs(frame, moved, D)
+                learn_motifs(frame, motif_state, D)
                 for n in range(D):
-                    write_motifs(to[n * inputs + of_motifs :], moved, scales, n, D)
-            if timed:
-                write_time(to[of_time:], own, table, K, rows, bars, clock, period)
-                if holds:
-                    to[of_time + timed - 1] += held[min(aged[D], MOST_HELD - 1)]
+                    write_motifs(out[n * inputs + motifs_start :], motif_state, scales, n, D)
+            if time_size:
+                write_time(out[time_start:], state, table, K, rows, bars, clock, period)
+                if use_held:
+                    out[time_start + time_size - 1] += held[min(age_state[D], MOST_HELD - 1)]
                 for n in range(1, D):
-                    copy(to[of_time:], to[n * inputs + of_time :], timed)
+                    copy(out[time_start:], out[n * inputs + time_start :], time_size)
             if echo:
-                end = remember(frame, own, halves * D, words)
+                end = remember(frame, state, halves * D, words)
                 for n in range(D):
-                    write_echo(to[n * inputs + of_echo :], own, end, n, D, halves, words)
-            elif timed:
-                own[0] += 1
+                    write_echo(out[n * inputs + echo_start :], state, end, n, D, halves, words)
+            elif time_size:
+                state[0] += 1
 
 
-def write_passed(to: Any, frames: Any) -> None:
+def write_unchanged(out: Any, frames: Any) -> None:
     """How long nothing had changed, `frames` frames, before the frame that is read."""
     for k in unrolled(len(UNCHANGED)):
-        to[k] = float(frames >= UNCHANGED[k])
+        out[k] = float(frames >= UNCHANGED[k])
 
 
 def write_time(
-    to: Any, memory: Any, table: Any, K: Any, rows: Any, bars: int, clock: int, period: int
+    out: Any, memory: Any, table: Any, K: Any, rows: Any, bars: int, clock: int, period: int
 ) -> None:
     """The inputs shared by all notes: the place in the bar, and the row of the clock's table."""
     frames = memory[0]
     if bars:
-        write_place(to, memory[K - SIGNATURE * bars :], frames, bars)
+        write_position(out, memory[K - SIGNATURE * bars :], frames, bars)
     if clock:
         row = min(frames, rows - period + frames % period)
-        copy(table[row * clock :], to[(BARS if bars else 0) :], clock)
+        copy(table[row * clock :], out[(BARS if bars else 0) :], clock)
 
 
 def read_frame(
@@ -373,10 +373,10 @@ def read_frame(
         classes[n % OCTAVE] += frame[n]
         classes[n % OCTAVE + OCTAVE] += frame[n]
     for n in range(D):
-        to = x[n * inputs :]
-        copy(work[n:], to, WINDOW)
-        copy(classes[n % OCTAVE :], to[WINDOW:], OCTAVE)
-        to[WINDOW + OCTAVE] = count / OCTAVE
-        copy(pitch[n * PITCH :], to[OF_FRAME:], PITCH)
+        out = x[n * inputs :]
+        copy(work[n:], out, WINDOW)
+        copy(classes[n % OCTAVE :], out[WINDOW:], OCTAVE)
+        out[WINDOW + OCTAVE] = count / OCTAVE
+        copy(pitch[n * PITCH :], out[FRAME_INPUTS:], PITCH)
         if onsets:
-            copy(struck[n:], to[OF_FRAME + PITCH :], WINDOW)
+            copy(struck[n:], out[FRAME_INPUTS + PITCH :], WINDOW)

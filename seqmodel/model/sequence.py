@@ -16,14 +16,14 @@ from seqmodel.media.labels import KnownLabels
 from seqmodel.media.marks import MARK_FIGURES
 from seqmodel.model.encoder import Encoded, Encoder, Past
 from seqmodel.model.marks import Marks
-from seqmodel.outputs.protocol import Output, labelled
+from seqmodel.outputs.protocol import Output, figure_lines
 from seqmodel.units.module import AnyState, Layer, Stack, UnitState, is_stack
 
 FRAMES_AT_ONCE = 8192
 """The most frames of all pieces read at a time outside training; bounds the memory."""
 ROWS_AT_ONCE = 1 << 16
 """The same in unit rows, for models with many rows per frame."""
-LEFT_OUT = 1 / 20
+LABEL_DROPOUT = 1 / 20
 """The share of training pieces without any label; each label alone is left out of as many more."""
 
 
@@ -99,12 +99,12 @@ class SequenceModel(nn.Module):
         self.encoder, self.unit, self.output = encoder, unit, output
         self.dropout = Dropout(dropout)
         self.marks, self.known_labels = marks, dict(known_labels)
-        self.told = [0] * len(known_labels)
+        self.default_labels = [0] * len(known_labels)
 
-    def telling(self, labels: Sequence[int]) -> Self:
+    def conditioned(self, labels: Sequence[int]) -> Self:
         """The same model, with these labels (L,) instead of none for pieces without any."""
         other = copy.copy(self)
-        other.told = list(labels)
+        other.default_labels = list(labels)
         return other
 
     def guided(self, factor: float) -> Self:
@@ -132,21 +132,21 @@ class SequenceModel(nn.Module):
 
     def describe(self, figures: Mapping[str, float]) -> list[str]:
         """This model's `figures` as lines of text, as `seqmodel eval` prints them."""
-        return [*self.output.describe(figures), *labelled(figures, self.mark_figures())]
+        return [*self.output.describe(figures), *figure_lines(figures, self.mark_figures())]
 
     def mark_figures(self) -> dict[str, str]:
         """The figures of marks, and their labels: nats per note, and for the notes of each part."""
         labels = dict[str, str]()
         for name, mark in ({} if self.marks is None else self.marks.outputs()).items():
             labels[MARK_FIGURES[name]] = f"{name}, nats per note"
-            labels |= {f"{MARK_FIGURES[name]}_{own}": f"  {own}" for own in mark.levels.names}
+            labels |= {f"{MARK_FIGURES[name]}_{part}": f"  {part}" for part in mark.levels.names}
         return labels
 
     def parameter_counts(self) -> ParameterCounts:
         """The parameters of its units alone, and with the output layer."""
         units = (module for module in self.modules() if isinstance(module, Layer))
-        whole = sum(weight.numel() for weight in self.parameters())
-        return ParameterCounts(sum(unit.parameter_count() for unit in units), whole)
+        total = sum(weight.numel() for weight in self.parameters())
+        return ParameterCounts(sum(unit.parameter_count() for unit in units), total)
 
     def choose_device(self, option: str, batch_size: int) -> torch.device:
         """Where `--device` auto, cpu or cuda places this model, for batches of this size.
@@ -165,39 +165,41 @@ class SequenceModel(nn.Module):
         """The carry before the first frame: zero state, zeros as the past.
 
         The encoder may read what is `given` of each piece, (B, G); without it, what is usual in
-        train. Labels are those set by `telling`.
+        train. Labels are those set by `conditioned`.
         """
         state = self.unit.zero_state(batch_size * self.encoder.rows)
         past = self.encoder.start(next(self.unit.parameters()), batch_size)
         levels = None
         if self.marks is not None:
             levels = self.marks.start(past.numbers, batch_size)
-        past = past if given is None else self.encoder.told(past, given)
-        return self.labelled(Carry(state, past, levels), np.array([self.told] * batch_size))
+        past = past if given is None else self.encoder.with_metres(past, given)
+        return self.with_labels(
+            Carry(state, past, levels), np.array([self.default_labels] * batch_size)
+        )
 
-    def labelled(
-        self, carry: Carry, labels: NDArray[np.int64] | None, *, some: bool = False
+    def with_labels(
+        self, carry: Carry, labels: NDArray[np.int64] | None, *, dropout: bool = False
     ) -> Carry:
         """The carry before pieces with these labels (B, L), see `Split.labels`; unchanged for None.
 
-        With `some`, a tenth of each label is left out at random.
+        With `dropout`, a tenth of each label is left out at random.
         """
         if labels is None or not self.known_labels:
             return carry
         chosen = torch.from_numpy(labels)
-        if some:
-            kept = torch.rand(len(labels), 1 + len(self.known_labels)) >= LEFT_OUT
-            chosen = chosen * (kept[:, :1] & kept[:, 1:])
-        columns = [
-            place.unsqueeze(1) == torch.arange(1, 1 + len(values))
-            for place, values in zip(chosen.T, self.known_labels.values(), strict=True)
+        if dropout:
+            mask = torch.rand(len(labels), 1 + len(self.known_labels)) >= LABEL_DROPOUT
+            chosen = chosen * (mask[:, :1] & mask[:, 1:])
+        one_hot = [
+            label.unsqueeze(1) == torch.arange(1, 1 + len(values))
+            for label, values in zip(chosen.T, self.known_labels.values(), strict=True)
         ]
-        told = torch.cat(columns, 1).to(carry.past.numbers)
-        return carry._replace(past=self.encoder.labelled(carry.past, told), labels=told)
+        columns = torch.cat(one_hot, 1).to(carry.past.numbers)
+        return carry._replace(past=self.encoder.with_labels(carry.past, columns), labels=columns)
 
-    def joined(self, carry: Carry) -> Carry:
+    def carried_over(self, carry: Carry) -> Carry:
         """The carry before the first frame of pieces that continue those read."""
-        return carry._replace(past=self.encoder.joined(carry.past))
+        return carry._replace(past=self.encoder.carried_over(carry.past))
 
     def read(self, frames: Tensor, carry: Carry, lengths: Tensor | None = None) -> Reading:
         """Read `frames` (T, B, F), of any numeric type, that follow `carry`.
@@ -227,18 +229,18 @@ class SequenceModel(nn.Module):
 
     def step(self, carry: Carry) -> tuple[Tensor, AnyState]:
         """h (B R, H or H + E) for the step that follows `carry`, and the unit's new state."""
-        h, state = self._run(self.encoder.waiting(carry.past), carry, None)
+        h, state = self._run(self.encoder.encode_next(carry.past), carry, None)
         return h[0], state
 
     def _run(
         self, encoded: Encoded, carry: Carry, lengths: Tensor | None
     ) -> tuple[Tensor, AnyState]:
         """What the output reads at all steps, and the unit's state after them."""
-        x, beside = encoded.inputs, [encoded.skip]
+        x, skip = encoded.inputs, [encoded.skip]
         if carry.labels is not None:
             columns = carry.labels.repeat_interleave(self.encoder.rows, 0).expand(len(x), -1, -1)
-            own = x.shape[2] - self.encoder.skip_size
-            x, beside = torch.cat([x[..., :own], columns, x[..., own:]], 2), [columns, *beside]
+            width = x.shape[2] - self.encoder.skip_size
+            x, skip = torch.cat([x[..., :width], columns, x[..., width:]], 2), [columns, *skip]
         if encoded.changed is not None:
             h, state = self._run_changes(x, encoded.changed, carry, lengths)
         else:
@@ -246,8 +248,8 @@ class SequenceModel(nn.Module):
                 lengths = (lengths * self.encoder.steps).repeat_interleave(self.encoder.rows)
             h, state = self.unit(x, carry.state, lengths)
             h = self.dropout(h)
-        read = [h, *(part for part in beside if part is not None)]
-        return torch.cat(read, 2) if len(read) > 1 else h, state
+        parts = [h, *(part for part in skip if part is not None)]
+        return torch.cat(parts, 2) if len(parts) > 1 else h, state
 
     def _run_changes(
         self, inputs: Tensor, changed: Tensor, carry: Carry, lengths: Tensor | None
@@ -261,12 +263,12 @@ class SequenceModel(nn.Module):
         h = carry.layers()[-1][0].unsqueeze(0)
         if count:
             t, b = torch.nonzero(changed, as_tuple=True)
-            at = steps.new_zeros(count, B)
-            at[steps[t, b] - 1, b] = t * B + b
-            rows = at.flatten().to(inputs.device)
+            index = steps.new_zeros(count, B)
+            index[steps[t, b] - 1, b] = t * B + b
+            rows = index.flatten().to(inputs.device)
             x = inputs.reshape(T * B, -1).index_select(0, rows).view(count, B * R, -1)
-            made, state = self.unit(x, state, steps[-1].repeat_interleave(R))
-            h = torch.cat([h, made])
+            outputs, state = self.unit(x, state, steps[-1].repeat_interleave(R))
+            h = torch.cat([h, outputs])
         h = self.dropout(h).view((1 + count) * B, -1)
-        of_frames = (steps * B + torch.arange(B)).flatten().to(h.device)
-        return h.index_select(0, of_frames).view(T, B * R, -1), state
+        rows_of_frames = (steps * B + torch.arange(B)).flatten().to(h.device)
+        return h.index_select(0, rows_of_frames).view(T, B * R, -1), state

@@ -18,7 +18,7 @@ from seqmodel.kernels.run.signature import Array
 from seqmodel.media.definitions import FrameDefinition
 from seqmodel.outputs.draws import LinearNotesDraw, LinearNotesWriter
 from seqmodel.outputs.linear_score import likelihood, linear_nats, rows_of
-from seqmodel.outputs.notes import LinearNotesOutput, needed, note_count
+from seqmodel.outputs.notes import LinearNotesOutput, note_count, require_past
 from seqmodel.outputs.notes_tied import TiedDraw, TiedOutput
 from seqmodel.outputs.protocol import DrawSetting
 
@@ -47,7 +47,7 @@ class BernoulliOutput(LinearNotesOutput):
     def compiled_nats(
         self, h: Tensor, frames: Tensor, past: Tensor | None, weights: Tensor | None
     ) -> Tensor:
-        before = rows_of(needed(past)) if self.onsets else None
+        before = rows_of(require_past(past)) if self.onsets else None
         layer = self.without_end()
         return linear_nats(_SCORE, weights, h, *layer, frames=rows_of(frames), past=before)
 
@@ -100,8 +100,8 @@ def write_frame_nats(
     onsets = b.icmp_unsigned("!=", f["past"], POINTER(None))
     notes = b.select(onsets, b.lshr(D, e.int(1)), D)
 
-    def load(place: Any, j: Any, lanes: Lanes | None) -> Vector:
-        return Vector(e, e.load(e.offset(place, j), lanes))
+    def load(address: Any, j: Any, lanes: Lanes | None) -> Vector:
+        return Vector(e, e.load(e.offset(address, j), lanes))
 
     def nats_and_slope(j: Any, lanes: Lanes | None) -> tuple[Vector, Vector]:
         """The nats of the numbers from j on, and their slopes with respect to the logits."""
@@ -114,13 +114,13 @@ def write_frame_nats(
         nats, probability = (logit * sign).softplus()
         return nats, sign * probability
 
-    def kept(nats: Vector, slope: Vector, j: Any, lanes: Lanes | None) -> Any:
+    def store_slope(nats: Vector, slope: Vector, j: Any, lanes: Lanes | None) -> Any:
         if slopes is not None:
             e.store(slope.value, e.offset(slopes, j), lanes)
         return (nats.masked(lanes) if lanes else nats).value
 
     def sounds(j: Any, lanes: Lanes | None) -> Any:
-        return kept(*nats_and_slope(j, lanes), j, lanes)
+        return store_slope(*nats_and_slope(j, lanes), j, lanes)
 
     def strikes(note: Any, lanes: Lanes | None) -> Any:
         """The nats of the bits that state which notes are struck; they follow a frame's notes.
@@ -131,14 +131,14 @@ def write_frame_nats(
         j = e.add(notes, note)
         nats, slope = nats_and_slope(j, lanes)
         sounding, struck = load(frame, note, lanes), load(frame, j, lanes)
-        free, wrong = sounding * load(past, note, lanes), struck - sounding
-        cost = Vector(e, e.zero()).replaced(wrong * wrong, ">", 0.5, math.inf)
+        free, mismatch = sounding * load(past, note, lanes), struck - sounding
+        cost = Vector(e, e.zero()).replaced(mismatch * mismatch, ">", 0.5, math.inf)
         nats, slope = nats.replaced(free, "<", 0.5, cost), slope.replaced(free, "<", 0.5, 0.0)
-        return kept(nats, slope, j, lanes)
+        return store_slope(nats, slope, j, lanes)
 
-    total = [e.summed(notes, sounds)]
+    total = [e.sum_of(notes, sounds)]
     with e.when(onsets, total) as inside:
-        inside[0] = b.fadd(inside[0], e.summed(notes, strikes))
+        inside[0] = b.fadd(inside[0], e.sum_of(notes, strikes))
     return total[0]
 
 
@@ -155,8 +155,8 @@ def _write_draw(frame: LinearNotesWriter, at_zero: bool, onsets: bool) -> None:
         """Draw each number in place of its own logit; at temperature 0, the more likely value."""
         logit = frame.output(j, lanes)
         positive = b.fcmp_ordered(">", logit.value, e.zero())
-        one = positive if at_zero else frame.below(logit * factor, j, lanes)
-        number = b.select(one, e.constant(1.0), e.zero())
+        is_one = positive if at_zero else frame.below(logit * factor, j, lanes)
+        number = b.select(is_one, e.constant(1.0), e.zero())
         e.store(number, e.offset(frame.field["product"], j), lanes)
 
     e.columns(D, draw)

@@ -21,10 +21,10 @@ from seqmodel.media.definitions import FrameDefinition
 from seqmodel.outputs.draws import SamplesDraw, SamplesWriter
 from seqmodel.outputs.linear_score import likelihood, linear_nats
 from seqmodel.outputs.mixtures import WORK, Mixture
-from seqmodel.outputs.protocol import END_LABELS, DrawSetting, Sums, Window, labelled
+from seqmodel.outputs.protocol import END_LABELS, DrawSetting, Sums, Window, figure_lines
 from seqmodel.outputs.samples import LABELS, SampleWiseOutput, choose
 
-SILENT = mu_law.LEVELS // 2 - 1, mu_law.LEVELS // 2
+SILENT_LEVELS = mu_law.LEVELS // 2 - 1, mu_law.LEVELS // 2
 """The two levels nearest to zero, for samples up to 5 of 32,768 in size."""
 
 
@@ -72,8 +72,8 @@ class CategoricalOutput(SampleWiseOutput):
 
     def nats(self, parameters: Tensor, frames: Tensor, past: Tensor) -> Tensor:
         """-log P (T, B) of raw `frames` (T, B, S), from logits (T S, B, 256)."""
-        of_levels, levels = parameters.log_softmax(-1), self.levels(frames)
-        return self.of_frames(-of_levels.gather(-1, levels.unsqueeze(-1)).squeeze(-1), frames)
+        log_p, levels = parameters.log_softmax(-1), self.levels(frames)
+        return self.of_frames(-log_p.gather(-1, levels.unsqueeze(-1)).squeeze(-1), frames)
 
     def compiled_nats(
         self, h: Tensor, frames: Tensor, past: Tensor | None, weights: Tensor | None
@@ -112,7 +112,7 @@ class CategoricalOutput(SampleWiseOutput):
         """
         levels = self.levels(window.frames)
         inside = window.inside.repeat_interleave(self.steps, 0)
-        silent = inside & torch.isin(levels, torch.tensor(SILENT, device=levels.device))
+        silent = inside & torch.isin(levels, torch.tensor(SILENT_LEVELS, device=levels.device))
         nats = self.score(window.h, self.of_steps(window.frames).unsqueeze(2)).double()[silent]
         sums = {"silent": float(silent.sum()), "silent_nats": float(nats.sum())}
         return sums | super().figure_sums(window)
@@ -135,7 +135,7 @@ class CategoricalOutput(SampleWiseOutput):
             "silent_share": "share of silent samples",
         }
         remark = "  of 8-bit mu-law levels; silent are the two about zero"
-        return [*labelled(figures, labels), remark, *labelled(figures, END_LABELS)]
+        return [*figure_lines(figures, labels), remark, *figure_lines(figures, END_LABELS)]
 
 
 def _write_score(e: Emitter, f: dict[str, Any], r: Any, _: Any) -> None:
@@ -146,8 +146,8 @@ def _write_score(e: Emitter, f: dict[str, Any], r: Any, _: Any) -> None:
     numbers = Vector(e, ir.Constant(e.vector, list(range(e.lanes))))
 
     def energy(k: Any, lanes: Any) -> tuple[Vector]:
-        away = numbers + Vector(e, e.splat(b.sitofp(b.sub(k, level), e.real), e.vector))
-        return (away.where("!=", 0.0, math.inf),)
+        distance = numbers + Vector(e, e.splat(b.sitofp(b.sub(k, level), e.real), e.vector))
+        return (distance.where("!=", 0.0, math.inf),)
 
     e.store(mixture.nats(energy).value, e.offset(f["nats"], r), e.first_lanes(e.int(1)))
 

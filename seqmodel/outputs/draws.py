@@ -18,12 +18,12 @@ from seqmodel.kernels.code.jit import Library, compiled_once, function
 from seqmodel.kernels.code.language import Pointer
 from seqmodel.kernels.code.vectors import Vector
 from seqmodel.kernels.linear.matmul import pack, row_matmul
-from seqmodel.kernels.run.calls import ITEMSIZE, Call, Given, fields_as
+from seqmodel.kernels.run.calls import ITEMSIZE, Call, Value, declare
 from seqmodel.kernels.run.signature import Signature
 from seqmodel.kernels.uniforms import BITS, GAMMA, MIXING, Uniforms
 from seqmodel.outputs.notes import LinearNotesOutput, NotesOutput
 from seqmodel.outputs.protocol import DrawSetting, Output
-from seqmodel.outputs.samples import LEAST_UNIFORM, LEVEL_STEP, LOWEST, SampleBlocksOutput
+from seqmodel.outputs.samples import LEVEL_STEP, LOWEST, MIN_UNIFORM, SampleBlocksOutput
 
 _BYTE = ir.IntType(8)
 
@@ -34,20 +34,20 @@ def uniforms(e: Emitter, state: Any, n: Any) -> Vector:
     lanes = ir.Constant(e.integers, [(lane + 1) * GAMMA % 2**64 for lane in range(e.lanes)])
     bits = b.add(e.splat(e.add(state, e.mul(n, GAMMA)), e.integers), lanes)
     for shift, factor in MIXING:
-        bits = b.mul(b.xor(bits, b.lshr(bits, e.whole(shift))), e.whole(factor))
-    return Vector(e, b.uitofp(b.lshr(bits, e.whole(64 - BITS)), e.vector)) * 2.0**-BITS
+        bits = b.mul(b.xor(bits, b.lshr(bits, e.integer(shift))), e.integer(factor))
+    return Vector(e, b.uitofp(b.lshr(bits, e.integer(64 - BITS)), e.vector)) * 2.0**-BITS
 
 
 class DrawWriter:
     """The context of the code that draws step `n` of a chunk; `field` holds the fields by name."""
 
     def __init__(
-        self, e: Emitter, signature: Signature, fields: Any, n: Any, *, stored: int, fills: bool
+        self, e: Emitter, signature: Signature, fields: Any, n: Any, *, w_bytes: int, fills: bool
     ) -> None:
-        """`fields` is their address; packed matrices use `stored` bytes per number."""
+        """`fields` is their address; packed matrices use `w_bytes` bytes per number."""
         self.e, self.fields, self.n, self.fills = e, fields, n, fills
         self.signature = signature
-        self.of_weights = Emitter(e.builder, stored)
+        self.weight_emitter = Emitter(e.builder, w_bytes)
         """Computes addresses within packed matrices."""
         self.field = signature.load(e, fields)
         self._first = e.mul(n, self.field["numbers"])  # of the step's uniforms
@@ -59,8 +59,8 @@ class DrawWriter:
 
     def multiply(self, a: Any, k: Any, weight: Any, c: Any, columns: Any, *, add: bool) -> None:
         """C (columns,) = a B, added to C if `add`; a (k,), B packed."""
-        stored = self.of_weights.precision.itemsize
-        row_matmul(self.e, stored, a, weight, c, k, columns, add)
+        w_bytes = self.weight_emitter.precision.itemsize
+        row_matmul(self.e, w_bytes, a, weight, c, k, columns, add)
 
     def load(self, name: str, j: Any, lanes: Any) -> Vector:
         """Numbers from `j` on of the field `name`."""
@@ -96,23 +96,23 @@ class Draw:
         self,
         output: Output,
         setting: DrawSetting,
-        fields: Mapping[str, Given],
+        fields: Mapping[str, Value],
         write: Callable[..., Any],
         *parameters: Any,
-        stored: int = ITEMSIZE,
+        w_bytes: int = ITEMSIZE,
         calls: Sequence[Call] = (),
     ) -> None:
         """`fields` are those of this draw alone, by which its code finds them.
 
         All draws also have D, the numbers that a step draws; `numbers`, the uniforms that it uses;
         `chunk`, the number of steps; x; `frames`; and the state of the stream of `uniforms` before
-        the chunk. `stored` is as in `DrawWriter`.
+        the chunk. `w_bytes` is as in `DrawWriter`.
 
         `write(writer, *parameters)` writes the code, which may make the `calls`, and returns
         whether the piece ends, or None if it never does.
         """
         numbers, (_, x, arena, chunk, *_) = output.uniforms_per_frame, setting
-        self._count, self._type = chunk * numbers, output.frame_type
+        self._uniforms_per_chunk, self._frame_type = chunk * numbers, output.frame_type
         self.uniforms = arena.take(1, dtype=torch.int64)
         # Code may write a vector that extends beyond the end.
         self.frames = arena.take(
@@ -122,27 +122,27 @@ class Draw:
             "D": output.frame_size, "numbers": numbers, "chunk": chunk, "x": x,
             "uniforms": self.uniforms, "frames": self.frames, **fields,
         }  # fmt: skip
-        signature, ordered = fields_as(type(output).__name__, all_fields)
-        library = _library(signature, self.writer, stored, setting.fills, write, parameters)
+        signature, ordered = declare(type(output).__name__, all_fields)
+        library = _library(signature, self.writer, w_bytes, setting.fills, write, parameters)
         self.call = Call(library.address("draw"), ordered, calls)
 
     def refill(self, memory: NDArray[np.uint8], uniforms: Uniforms) -> None:
         """Set the uniforms of the next chunk."""
-        self.uniforms.of(memory).view(np.uint64)[0] = uniforms.skip(self._count)
+        self.uniforms.of(memory).view(np.uint64)[0] = uniforms.skip(self._uniforms_per_chunk)
 
     def drawn(self, memory: NDArray[np.uint8], count: int) -> NDArray[Any]:
         """The numbers drawn in the first `count` steps of the chunk: (count, D)."""
-        return self.frames.of(memory)[:count].astype(self._type)
+        return self.frames.of(memory)[:count].astype(self._frame_type)
 
 
 @compiled_once
 def _library(
-    signature: Signature, writer: type[DrawWriter], stored: int, fills: bool,
+    signature: Signature, writer: type[DrawWriter], w_bytes: int, fills: bool,
     write: Callable[..., Any], parameters: tuple[Any, ...],
 ) -> Library:  # fmt: skip
     module = ir.Module(signature.name)
     with function(module, "draw", [POINTER, INT], ITEMSIZE, INT) as (e, fields, n):
-        step = writer(e, signature, fields, n, stored=stored, fills=fills)
+        step = writer(e, signature, fields, n, w_bytes=w_bytes, fills=fills)
         ends = write(step, *parameters)
         step.finish()
         e.builder.ret(e.int(0) if ends is None else e.builder.zext(ends, INT))
@@ -163,8 +163,8 @@ class NotesWriter(DrawWriter):
     @property
     def logits(self) -> Pointer | None:
         """Where to store the logits by which the frame is drawn, if it `fills`."""
-        place = self.e.offset(self.field["logits"], self._first)
-        return Pointer(place, self.e.real) if self.fills else None
+        address = self.e.offset(self.field["logits"], self._first)
+        return Pointer(address, self.e.real) if self.fills else None
 
     def finish(self) -> None:
         """Write the frame that is in x."""
@@ -172,8 +172,8 @@ class NotesWriter(DrawWriter):
         with e.loop(0, f["D"], e.lanes) as j:
             x = e.load(e.offset(f["x"], j), e.first_lanes(b.sub(f["D"], j)))
             numbers = b.zext(b.fcmp_ordered(">", x, e.zero()), ir.VectorType(_BYTE, e.lanes))
-            place = b.gep(f["frames"], [e.add(e.mul(self.n, f["D"]), j)], source_etype=_BYTE)
-            b.store(numbers, place, align=1)  # what lies beyond the end is overwritten later
+            address = b.gep(f["frames"], [e.add(e.mul(self.n, f["D"]), j)], source_etype=_BYTE)
+            b.store(numbers, address, align=1)  # what lies beyond the end is overwritten later
 
     def uniforms(self, j: Any) -> Vector:
         """See `DrawWriter.uniforms`; given numbers take the place of uniforms."""
@@ -203,8 +203,8 @@ class NotesDraw(Draw):
     writer, dtype = NotesWriter, torch.uint8
 
     def __init__(
-        self, output: NotesOutput, setting: DrawSetting, fields: Mapping[str, Given], *write: Any,
-        **more: Any,
+        self, output: NotesOutput, setting: DrawSetting, fields: Mapping[str, Value], *write: Any,
+        **options: Any,
     ) -> None:  # fmt: skip
         """At temperature 0 the factor is 1."""
         (_, _, arena, chunk, temperature, fills), D = setting, output.frame_size
@@ -213,8 +213,8 @@ class NotesDraw(Draw):
             self.forced = arena.take(chunk, D + 1, spare=vector_lanes(ITEMSIZE) * ITEMSIZE)
             self.logits = arena.take(chunk, D + 1)
         factor = torch.tensor([1 / temperature if temperature else 1.0], dtype=torch.float64)
-        own = {"factor": factor, "forced": self.forced, "logits": self.logits, **fields}
-        super().__init__(output, setting, own, *write, **more)
+        draw_fields = {"factor": factor, "forced": self.forced, "logits": self.logits, **fields}
+        super().__init__(output, setting, draw_fields, *write, **options)
 
 
 class LinearNotesWriter(NotesWriter):
@@ -232,7 +232,7 @@ class LinearNotesDraw(NotesDraw):
 
     def __init__(
         self, output: LinearNotesOutput, setting: DrawSetting, write: Callable[..., None],
-        **own: Given,
+        **own: Value,
     ) -> None:  # fmt: skip
         """`write(frame, at_zero, onsets)` stores the notes in x."""
         weight, bias = output.linear.weight, output.linear.bias.double()
@@ -241,9 +241,9 @@ class LinearNotesDraw(NotesDraw):
             "H": H, "columns": columns, "h": setting.h, "weight": pack(weight), "bias": bias,
             "product": setting.arena.take(columns), **own,
         }  # fmt: skip
-        what = write, setting.temperature == 0, output.onsets, output.end
-        stored = weight.element_size()
-        super().__init__(output, setting, fields, _write_notes, *what, stored=stored)
+        parameters = write, setting.temperature == 0, output.onsets, output.end
+        w_bytes = weight.element_size()
+        super().__init__(output, setting, fields, _write_notes, *parameters, w_bytes=w_bytes)
 
 
 def _write_notes(
@@ -272,7 +272,7 @@ class SamplesWriter(DrawWriter):
 
     def noise(self, j: Any, quantile: Callable[[Vector], Vector]) -> Vector:
         """Noise with these quantiles at the uniforms from `j` on, times the temperature."""
-        u = self.uniforms(j).where("<", LEAST_UNIFORM, LEAST_UNIFORM)
+        u = self.uniforms(j).where("<", MIN_UNIFORM, MIN_UNIFORM)
         return quantile(u) * self.constant("temperature")
 
     def choice(self, j: Any) -> Vector:
@@ -297,28 +297,28 @@ class SamplesWriter(DrawWriter):
     def choose(self, name: str) -> Any:
         """Like `samples.choose`, by uniform 0; cumulative weights overwrite the logits `name`."""
         e, b, K, logits = self.e, self.e.builder, self.field["K"], self.field[name]
-        top, divisor = self.highest(name), self.constant("divisor")
+        peak, divisor = self.highest(name), self.constant("divisor")
 
         def weigh(k: Any, lanes: Any) -> None:
-            exponent = (self.load(name, k, lanes) - top) / divisor
+            exponent = (self.load(name, k, lanes) - peak) / divisor
             weight = exponent.exp().replaced(exponent, "<", -745.0, 0.0)  # where exp underflows
             e.store(weight.value, e.offset(logits, k), lanes)
 
         e.columns(K, weigh)
         total = [ir.Constant(e.real, 0.0)]
         with e.carrying(0, K, 1, total) as (k, inside):
-            place = e.offset(logits, k)
-            inside[0] = b.fadd(inside[0], b.load(place, typ=e.real))
-            b.store(inside[0], place)
-        uniform, whole = self.choice(0), self.broadcast(name, b.sub(K, e.int(1)))
-        passed = [e.int(0)]
-        with e.carrying(0, K, e.lanes, passed) as (k, inside):
+            address = e.offset(logits, k)
+            inside[0] = b.fadd(inside[0], b.load(address, typ=e.real))
+            b.store(inside[0], address)
+        uniform, total_weight = self.choice(0), self.broadcast(name, b.sub(K, e.int(1)))
+        count_below = [e.int(0)]
+        with e.carrying(0, K, e.lanes, count_below) as (k, inside):
             lanes = e.first_lanes(b.sub(K, k))
-            share = self.load(name, k, lanes) / whole
+            share = self.load(name, k, lanes) / total_weight
             below = b.and_(lanes.mask, b.fcmp_ordered("<=", share.value, uniform.value))
             count = b.ctpop(b.bitcast(below, ir.IntType(e.lanes)))
             inside[0] = b.add(inside[0], b.zext(count, INT))
-        return passed[0]
+        return count_below[0]
 
     def put(self, j: Any, z: Vector, lanes: Any, spacing: Vector | None = None) -> None:
         """Put standardised samples from `j` on, rounded to multiples of `spacing`, or to levels."""
@@ -340,7 +340,7 @@ class SamplesDraw(Draw):
 
     def __init__(
         self, output: SampleBlocksOutput, setting: DrawSetting, write: Callable[..., None],
-        *parameters: Any, **own: Given,
+        *parameters: Any, **own: Value,
     ) -> None:  # fmt: skip
         """`write(frame, *parameters)` puts the samples; `own` are fields of this draw alone."""
         (h, x, arena, _, temperature, _), H = setting, setting.h.shape[-1]
@@ -350,7 +350,7 @@ class SamplesDraw(Draw):
         names = "mean", "deviation", "floor", "temperature", "divisor", "chance"
         values = output.mean, output.deviation, output.floor, temperature, divisor, temperature > 0
         constants = torch.tensor(values, dtype=torch.float64).unsqueeze(1)
-        fields: dict[str, Given] = {
+        fields: dict[str, Value] = {
             "H": H, "h": h.reshaped(H), "C": x.shape[0], "K": output.components,
             "line": arena.take(x.shape[0] + output.frame_size),
             **dict(zip(names, constants, strict=True)), **own,
@@ -358,8 +358,8 @@ class SamplesDraw(Draw):
         if output.ending is not None:
             end_weight, end_bias = (part.double() for part in output.ending.parameters())
             fields |= {"end_weight": end_weight, "end_bias": end_bias}
-        what, stored = (output.ending is not None, write), output.linear.weight.element_size()
-        super().__init__(output, setting, fields, _write_samples, *what, *parameters, stored=stored)
+        head, size = (output.ending is not None, write), output.linear.weight.element_size()
+        super().__init__(output, setting, fields, _write_samples, *head, *parameters, w_bytes=size)
 
 
 def _write_samples(

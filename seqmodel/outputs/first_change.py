@@ -46,21 +46,21 @@ class FirstChange(nn.Module):
 
     def start_at(self, train: Split) -> None:
         """Start at the shares in train of beginnings, ends and strikes with no change below."""
-        seen = np.zeros((2, self.odds.out_features), np.int64)  # how often, out of how many
+        counts = np.zeros((2, self.odds.out_features), np.int64)  # how often, out of how many
         for piece in train:
             frames = torch.from_numpy(piece)
             past = torch.cat([torch.zeros_like(frames[:1]), frames[:-1]])
-            at = ~self.changed_below(frames, past)
+            unchanged_below = ~self.changed_below(frames, past)
             sounds, held = frames[:, : self.notes] > 0, past[:, : self.notes] > 0
-            outcomes = [(sounds, at if self.hits else at & ~held)]
+            outcomes = [(sounds, unchanged_below if self.hits else unchanged_below & ~held)]
             if not self.hits:
-                outcomes.append((~sounds, at & held))
+                outcomes.append((~sounds, unchanged_below & held))
             if self.onsets:
-                outcomes.append((frames[:, self.notes :] > 0, at & held & sounds))
-            seen += np.array([[int((c & of).sum()), int(of.sum())] for c, of in outcomes]).T
+                outcomes.append((frames[:, self.notes :] > 0, unchanged_below & held & sounds))
+            counts += np.array([[int((c & n).sum()), int(n.sum())] for c, n in outcomes]).T
         with torch.no_grad():
             self.own.weight[HIDDEN + POOLED :] = 0
-            self.own.bias[HIDDEN + POOLED :] = log_odds(*seen)
+            self.own.bias[HIDDEN + POOLED :] = log_odds(*counts)
             self.odds.weight.zero_()
 
     def changes(self, frames: Tensor, past: Tensor) -> Tensor:
@@ -97,8 +97,8 @@ class FirstChange(nn.Module):
         K = self.odds.out_features
         sizes = HIDDEN, POOLED, K, a.shape[2] - HIDDEN - POOLED - K
         own, pooled, direct, _ = a.split_with_sizes(sizes, 2)
-        together = self.joint(torch.relu(pooled).mean(-2, keepdim=True))
-        odds = direct + self.odds(torch.relu(own + together))
+        joint_hidden = self.joint(torch.relu(pooled).mean(-2, keepdim=True))
+        odds = direct + self.odds(torch.relu(own + joint_hidden))
         sounds = odds[..., 0]
         if not self.hits:
             sounds = torch.where(past[..., : self.notes] > 0, -odds[..., 1], sounds)
@@ -108,26 +108,26 @@ class FirstChange(nn.Module):
 # ---- texts of `kernels.code.language`, for the draw `f` of `outputs.notes_tied`
 
 
-def tell_first(f: Any) -> None:
-    """Compute what `first_logit` reads; `tell()` computes U h of all notes."""
-    f.tell()
+def begin_first(f: Any) -> None:
+    """Compute what `first_logit` reads; `project()` computes U h of all notes."""
+    f.project()
     width = HIDDEN + POOLED + f.K
     for k in range(POOLED):
         total = 0.0
         for note in range(f.notes):
-            total += max(f.told[note * width + HIDDEN + k] + f.own_bias[HIDDEN + k], 0.0)
+            total += max(f.projected[note * width + HIDDEN + k] + f.own_bias[HIDDEN + k], 0.0)
         f.pooled[k] = total / float(f.notes)
     for k in range(HIDDEN):
-        f.together[k] = f.own_bias[k] + f.dot(f.pooled, f.joint[k * POOLED :], POOLED)
+        f.joint_hidden[k] = f.own_bias[k] + f.dot(f.pooled, f.joint[k * POOLED :], POOLED)
 
 
 def first_logit(f: Any, note: Any, k: int) -> Any:
     """See `FirstChange.logits`: that the note sounds if `k` is 0, else that it is struck."""
-    told = f.told[note * (HIDDEN + POOLED + f.K) :]
+    row = f.projected[note * (HIDDEN + POOLED + f.K) :]
     ends = k == 0 and not f.hits and f.x[note] > 0
     column = 1 if ends else (f.K - 1) * k
     for j in range(HIDDEN):
-        f.hidden[j] = max(told[j] + f.together[j], 0.0)
-    place = HIDDEN + POOLED + column
-    logit = told[place] + f.own_bias[place] + f.dot(f.hidden, f.odds[column * HIDDEN :], HIDDEN)
+        f.hidden[j] = max(row[j] + f.joint_hidden[j], 0.0)
+    index = HIDDEN + POOLED + column
+    logit = row[index] + f.own_bias[index] + f.dot(f.hidden, f.odds[column * HIDDEN :], HIDDEN)
     return -logit if ends else logit

@@ -23,8 +23,8 @@ from seqmodel.outputs.linear_score import likelihood, linear_nats, rows_of
 from seqmodel.outputs.mixtures import WORK, Mixture, log_and_inverse
 from seqmodel.outputs.protocol import DrawSetting, Sums, Window
 from seqmodel.outputs.samples import (
-    LEAST_UNIFORM,
     LEVEL_STEP,
+    MIN_UNIFORM,
     SampleBlocksOutput,
     choose,
     nearest_level,
@@ -78,9 +78,9 @@ class GaussianMixtureOutput(SampleBlocksOutput):
         total = np.bincount(nearest, squares.min(0), minlength=self.components)
         scales = np.maximum(np.sqrt(total / np.maximum(count, 1)), _NARROWEST_START)
         with torch.no_grad():
-            logits, of_means, log_scales = self._parts(self._rows(self.linear.bias))
+            logits, mean_biases, log_scales = self._parts(self._rows(self.linear.bias))
             logits.zero_()
-            of_means.copy_(torch.from_numpy(means.T))
+            mean_biases.copy_(torch.from_numpy(means.T))
             log_scales.copy_(torch.from_numpy(np.log(scales)))
 
     def forward(self, h: Tensor) -> Tensor:
@@ -123,7 +123,7 @@ class GaussianMixtureOutput(SampleBlocksOutput):
         """
         logits, means, log_scales = self._parts(parameters.double())
         component = choose(logits, uniforms[..., 0], temperature)
-        noise = torch.special.ndtri(uniforms[..., 1:].clamp(min=LEAST_UNIFORM))
+        noise = torch.special.ndtri(uniforms[..., 1:].clamp(min=MIN_UNIFORM))
         sigma = self._log_sigmas(_of_component(log_scales, component)).exp()
         z = _of_component(means, component) + temperature * sigma * noise
         return nearest_level(self.mean + self.deviation * z).to(parameters.dtype)
@@ -196,17 +196,17 @@ def _write_score(e: Emitter, f: dict[str, Any], r: Any, _: Any) -> None:
         """-log N_k(z), summed over the samples."""
         floor, total = Vector(e, e.broadcast(f["floor"])), [e.zero()]
         with e.carrying(0, F, 1, total) as (j, inside):
-            of_mean, of_scale = e.add(j, 1), e.add(j, 1, F)
-            log_scale = mixture.parameter(of_scale, k, lanes)
+            mean_row, scale_row = e.add(j, 1), e.add(j, 1, F)
+            log_scale = mixture.parameter(scale_row, k, lanes)
             scale = log_scale.exp()
             log_sigma, inverse = log_and_inverse(scale, log_scale, floor)
             z = Vector(e, e.broadcast(e.offset(f["z"], e.mul(r, F), j)))
-            error = (z - mixture.parameter(of_mean, k, lanes)) * inverse
+            error = (z - mixture.parameter(mean_row, k, lanes)) * inverse
             square = error * error
             nats = square * 0.5 + (log_sigma + math.log(2 * math.pi) / 2)
             inside[0] = (Vector(e, inside[0]) + nats).value
-            mixture.put(error * inverse * -1.0, of_mean, k, lanes)
-            mixture.put((1.0 - square) * (scale * inverse), of_scale, k, lanes)
+            mixture.put(error * inverse * -1.0, mean_row, k, lanes)
+            mixture.put((1.0 - square) * (scale * inverse), scale_row, k, lanes)
         return (Vector(e, total[0]),)
 
     e.store(mixture.nats(energy).value, e.offset(f["nats"], r), e.first_lanes(e.int(1)))
@@ -224,9 +224,9 @@ def _write_draw(frame: SamplesWriter) -> None:
     frame.affine(h, H, f["logit_weight"], f["logit_bias"], f["logits"], f["K"])
     component = frame.choose("logits")
     columns = e.mul(F, 2)
-    width = PANEL * frame.of_weights.lanes
+    width = PANEL * frame.weight_emitter.lanes
     size = e.mul(e.parts(columns, width), H, width)
-    weight = frame.of_weights.offset(f["weight"], e.mul(component, size))
+    weight = frame.weight_emitter.offset(f["weight"], e.mul(component, size))
     bias = e.offset(f["bias"], e.mul(component, columns))
     frame.affine(h, H, weight, bias, f["parameters"], columns)
 

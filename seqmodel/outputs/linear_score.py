@@ -62,8 +62,8 @@ def block_kernel(
         first, last = e.share(e.parts(f["rows"], BLOCK), thread, threads)
         with e.loop(first, last) as block:
             start = e.mul(block, BLOCK)
-            left = b.sub(f["rows"], start)
-            rows = b.select(b.icmp_signed("<", left, e.int(BLOCK)), left, e.int(BLOCK))
+            remaining = b.sub(f["rows"], start)
+            rows = b.select(b.icmp_signed("<", remaining, e.int(BLOCK)), remaining, e.int(BLOCK))
             write(e, f, start, rows)
 
     return lambda itemsize: compile_kernel(signature, itemsize, write_blocks)
@@ -72,17 +72,17 @@ def block_kernel(
 def likelihood(
     name: str,
     sizes: tuple[str, ...],
-    own: tuple[Array, ...],
+    own_arrays: tuple[Array, ...],
     write: Write,
     *,
     work: str = "0",
-    abreast: bool = False,
+    in_lanes: bool = False,
 ) -> BlockKernel:
     """The kernel of a likelihood given a layer's outputs, for `linear_nats`.
 
-    `sizes` and `own` are fields of its own, and `work` is the size of each thread's scratch space,
+    `sizes` and `own_arrays` are further fields, and `work` is the size of each thread's scratch,
     the field of that name. `write(e, fields, row, left)` finds W h of a row in `slope`, to which it
-    adds the bias, replaces them with the nats' slopes, and stores the nats. If `abreast`, it does
+    adds the bias, replaces them with the nats' slopes, and stores the nats. If `in_lanes`, it does
     so for as many rows as there are lanes, `left` of which remain in the block.
     """
 
@@ -91,15 +91,15 @@ def likelihood(
         h, outputs = e.offset(f["h"], e.mul(start, H)), e.offset(f["slope"], e.mul(start, N))
         matmul(e, h, H, f["weight"], outputs, N, rows, H, N, False)
         end = e.add(start, rows)
-        with e.loop(start, end, e.lanes if abreast else 1) as row:
+        with e.loop(start, end, e.lanes if in_lanes else 1) as row:
             write(e, f, row, e.builder.sub(end, row))
         weighted = e.builder.icmp_unsigned("!=", f["weights"], POINTER(None))
         with e.builder.if_then(weighted), e.loop(start, end) as row:
             weight = Vector(e, e.broadcast(e.offset(f["weights"], row)))
 
             def scale(j: Any, lanes: Any, row: Any = row, weight: Vector = weight) -> None:
-                place = e.offset(f["slope"], e.mul(row, N), j)
-                e.store((Vector(e, e.load(place, lanes)) * weight).value, place, lanes)
+                address = e.offset(f["slope"], e.mul(row, N), j)
+                e.store((Vector(e, e.load(address, lanes)) * weight).value, address, lanes)
 
             e.columns(N, scale)
 
@@ -107,7 +107,7 @@ def likelihood(
         Array("h", ("rows", "H")),
         packed("weight", "H", "N"),
         Array("bias", ("N",)),
-        *own,
+        *own_arrays,
         Array("slope", ("rows", "N")),
         Array("nats", ("rows",)),
         Array("weights", ("rows",), optional=True),  # factors on each row's slopes
@@ -117,9 +117,9 @@ def likelihood(
     return block_kernel(signature, write_block)
 
 
-Scored = tuple[Tensor, tuple[Tensor, ...] | None]
+ScoreResult = tuple[Tensor, tuple[Tensor, ...] | None]
 """Nats (...); and the gradients of their weighted sum, if there are weights."""
-Score = Callable[..., Scored]
+Score = Callable[..., ScoreResult]
 """Computes them: (weights (...) or None, *given); gradients are with respect to the first given."""
 
 
@@ -147,69 +147,69 @@ def gradients(h: Tensor, weight: Tensor, slope: Tensor) -> tuple[tuple[Tensor, T
 def _product(rows: Tensor, packed_matrix: Job, columns: int) -> tuple[Tensor, list[Job]]:
     """Rows times a matrix of `columns` columns, which one job packs: (rows, columns)."""
     fields: KernelFields = {"rows": len(rows), "N": rows.shape[1], "H": columns, "a": rows}
-    fields |= {"matrix": packed_matrix.made["panels"], "product": NEW}
+    fields |= {"matrix": packed_matrix.created["panels"], "product": NEW}
     job = _PRODUCT(rows.element_size()).job(fields)
-    return job.made["product"], [packed_matrix, job]
+    return job.created["product"], [packed_matrix, job]
 
 
 def _score(
-    kernel: BlockKernel, steps: int, fields: KernelFields, weights: Tensor | None, *given: Tensor
-) -> Scored:
+    kernel: BlockKernel, steps: int, fields: KernelFields, weights: Tensor | None, *layer: Tensor
+) -> ScoreResult:
     """Pass h through a layer and score its outputs; `slope` is each row's gradient there."""
-    h, weight, bias = given
-    rows, (N, H), found = rows_of(h), weight.shape, None
-    threads, of_rows = threads_for(len(rows)), weights
+    h, weight, bias = layer
+    rows, (N, H), grads = rows_of(h), weight.shape, None
+    threads, row_weights = threads_for(len(rows)), weights
     if weights is not None:
-        of_rows = weights if steps == 1 else weights.repeat_interleave(steps, 0)
-        of_rows = of_rows.reshape(-1).contiguous()
-    packing_weight = packing(weight, transposed=True)
+        row_weights = weights if steps == 1 else weights.repeat_interleave(steps, 0)
+        row_weights = row_weights.reshape(-1).contiguous()
+    packing_job = packing(weight, transposed=True)
     scoring = kernel(h.element_size()).job(
         fields
         | {
-            "rows": len(rows), "H": H, "N": N, "h": rows, "weight": packing_weight.made["panels"],
+            "rows": len(rows), "H": H, "N": N, "h": rows, "weight": packing_job.created["panels"],
             "bias": bias.contiguous(), "slope": NEW, "nats": NEW, "work": NEW, "threads": threads,
-            "weights": of_rows,
+            "weights": row_weights,
         },
     )  # fmt: skip
-    jobs, slope = [packing_weight, scoring], scoring.made["slope"]
-    if of_rows is not None:
-        (d_h, d_weight), more = gradients(rows, weight, slope)
-        jobs += more
+    jobs, slope = [packing_job, scoring], scoring.created["slope"]
+    if row_weights is not None:
+        (d_h, d_weight), gradient_jobs = gradients(rows, weight, slope)
+        jobs += gradient_jobs
     parallel_for(jobs, threads)
-    if of_rows is not None:
-        found = d_h.view(h.shape), d_weight, slope.sum(0)
-    nats = scoring.made["nats"].view(h.shape[:-1])
+    if row_weights is not None:
+        grads = d_h.view(h.shape), d_weight, slope.sum(0)
+    nats = scoring.created["nats"].view(h.shape[:-1])
     if steps > 1:
         nats = nats.view(len(nats) // steps, steps, -1).sum(1)
-    return nats, found
+    return nats, grads
 
 
 class Nats(torch.autograd.Function):
     """See `nats_of`."""
 
     @staticmethod
-    def forward(ctx: Any, score: Score, weights: Tensor | None, *given: Tensor | None) -> Tensor:
+    def forward(ctx: Any, score: Score, weights: Tensor | None, *inputs: Tensor | None) -> Tensor:
         """The nats, or their weighted sum; saves its gradients, which are known up to a factor."""
-        nats, found = score(weights, *given)
-        ctx.score, ctx.weighted, ctx.others = score, found is not None, len(given)
-        ctx.save_for_backward(*(given if found is None else found))
+        nats, grads = score(weights, *inputs)
+        ctx.score, ctx.weighted, ctx.input_count = score, grads is not None, len(inputs)
+        ctx.save_for_backward(*(inputs if grads is None else grads))
         return nats if weights is None else torch.dot(nats.reshape(-1), weights.reshape(-1))
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         """The gradients with respect to what is given; those of separate nats need another pass."""
-        found = ctx.saved_tensors
+        grads = ctx.saved_tensors
         if not ctx.weighted:
-            found = ctx.score(gradient, *found)[1]
+            grads = ctx.score(gradient, *grads)[1]
         elif (factor := float(gradient)) != 1:
-            found = [d * factor for d in found]
-        return None, None, *found, *[None] * (ctx.others - len(found))
+            grads = [d * factor for d in grads]
+        return None, None, *grads, *[None] * (ctx.input_count - len(grads))
 
 
-def nats_of(score: Score, weights: Tensor | None, *given: Tensor | None) -> Tensor:
+def nats_of(score: Score, weights: Tensor | None, *inputs: Tensor | None) -> Tensor:
     """The nats (...) of what is given, by a `Score`, or with weights (...) their weighted sum."""
-    nats: Tensor = Nats.apply(score, weights, *given)  # type: ignore[no-untyped-call]
+    nats: Tensor = Nats.apply(score, weights, *inputs)  # type: ignore[no-untyped-call]
     return nats
 
 
@@ -235,9 +235,9 @@ class Layer(torch.autograd.Function):
         rows, slope = rows_of(h), rows_of(d)
         (d_h, d_weight), jobs = gradients(rows, weight, slope)
         parallel_for(jobs, threads_for(len(rows)))
-        of_frames = d_h.view(h.shape).unbind()
+        frame_gradients = d_h.view(h.shape).unbind()
         if len(frames):  # two to three times as fast as index_add_
-            torch._foreach_add_([of_frames[k] for k in frames.tolist()], d_frames.unbind())
+            torch._foreach_add_([frame_gradients[k] for k in frames.tolist()], d_frames.unbind())
         return d_h.view(h.shape), None, d_weight, slope.sum(0)
 
 

@@ -28,11 +28,11 @@ from seqmodel.outputs.mixtures import WORK, Mixture, log_and_inverse
 from seqmodel.outputs.protocol import DrawSetting
 from seqmodel.outputs.samples import (
     HIGHEST,
-    LEAST_FINE,
-    LEAST_UNIFORM,
     LEVEL_STEP,
     LEVELS,
     LOWEST,
+    MIN_FINE,
+    MIN_UNIFORM,
     UNIFORM,
     SampleBlocksOutput,
     SampleWiseOutput,
@@ -292,7 +292,7 @@ class DiscretisedLogisticOutput(SampleBlocksOutput):
 
 def fine_share(certainty: Tensor, spacing: Tensor) -> Tensor:
     """The weight of single levels beside a grid: 1 - c, but at least LEAST_FINE; 1 without one."""
-    return torch.where(spacing > LEVEL_STEP, (1 - certainty).clamp(min=LEAST_FINE), 1.0)
+    return torch.where(spacing > LEVEL_STEP, (1 - certainty).clamp(min=MIN_FINE), 1.0)
 
 
 def level_log_probability(
@@ -340,7 +340,7 @@ def drawn_from(mixture: Logistics, choices: Tensor, uniforms: Tensor, temperatur
     logits, means, log_scales = (part.double() for part in mixture)
     component = choose(logits, choices, temperature).unsqueeze(-1)
     mean, scale = means.gather(-1, component), log_scales.gather(-1, component).exp()
-    u = uniforms.clamp(min=LEAST_UNIFORM)
+    u = uniforms.clamp(min=MIN_UNIFORM)
     return mean.squeeze(-1) + temperature * (u.log() - (-u).log1p()) * scale.squeeze(-1)
 
 
@@ -357,7 +357,7 @@ def mean_size(mixture: Logistics, temperature: float) -> Tensor:
 
 def _with_uniform(nats: Vector) -> tuple[Vector, Vector]:
     """The nats of mixtures with a uniform share for all levels, and the factor on their slopes."""
-    e = nats.to
+    e = nats.e
     nats, most = nats + -math.log1p(-UNIFORM), -math.log(UNIFORM / LEVELS)
     # Elsewhere the uniform share is below the last digit, and the mixture has all the slope.
     counts = most - (e.precision.mantissa + 2) * math.log(2)
@@ -444,7 +444,7 @@ class _Grid(NamedTuple):
 
 def _component(grid: _Grid, *level: Vector) -> tuple[Vector, Vector, Vector]:
     """The nats of levels and their slopes, which may be on a grid."""
-    e = grid.spacing.to
+    e = grid.spacing.e
     step, log_step = (Vector(e, e.constant(n)) for n in (LEVEL_STEP, math.log(LEVEL_STEP)))
     nats, *slopes = _level(step, log_step, *level)
     fine = nats + grid.fine_cost, *slopes
@@ -469,7 +469,7 @@ def _grid(e: Emitter, certainty: Vector, spacing: Vector, raw: Vector) -> _Grid:
     exists = b.fcmp_ordered(">", spacing.value, e.constant(LEVEL_STEP))
     none = [e.zero(), e.zero(), e.zero(), ir.Constant(exists.type, None)]
     with e.when(any_of(e, exists), none) as found:
-        fine = (1.0 - certainty).where("<", LEAST_FINE, LEAST_FINE)
+        fine = (1.0 - certainty).where("<", MIN_FINE, MIN_FINE)
         fine = fine.replaced(spacing, "<=", LEVEL_STEP, 1.0)
         nearest = Vector(e, e.rounded((raw / spacing).value)) * spacing
         holds = b.and_(exists, b.fcmp_ordered("==", nearest.value, raw.value))
@@ -485,7 +485,7 @@ _SCORE = likelihood(
     (Array("samples", ("rows",)), Array("floor", ("1",))),
     _write_score,
     work=WORK,
-    abreast=True,
+    in_lanes=True,
 )
 
 
@@ -496,7 +496,7 @@ def _write_draw(frame: SamplesWriter, at_zero: bool) -> None:
         frame.broadcast("h", e.add(f["H"], i)) for i in (-4, -3, -2, -1)
     )
     choice = frame.choice(2)  # chooses between single levels and the grid
-    fine = (1.0 - certainty).where("<", LEAST_FINE, LEAST_FINE) - choice
+    fine = (1.0 - certainty).where("<", MIN_FINE, MIN_FINE) - choice
     spacing = spacing.replaced(fine, ">", 0.0, LEVEL_STEP).where("<", LEVEL_STEP, LEVEL_STEP)
     factor = Vector(e, e.constant(1.0))
     if not at_zero:

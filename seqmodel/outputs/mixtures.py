@@ -46,36 +46,36 @@ class Mixture:
         """
         e, lowest = self.e, self.e.constant(-math.inf)
         peaks = [lowest, lowest]
-        with self._each(peaks) as (k, lanes, inside):
-            logit, (of_component, *slopes) = self.parameter(0, k, lanes), energy(k, lanes)
-            exponents = logit, logit - of_component
-            self._keep(k, *exponents, *slopes)
+        with self._loop(peaks) as (k, lanes, inside):
+            logit, (component_energy, *slopes) = self.parameter(0, k, lanes), energy(k, lanes)
+            exponents = logit, logit - component_energy
+            self._store_work(k, *exponents, *slopes)
             for n, exponent in enumerate(exponents):
                 value = exponent.value
-                known = e.builder.select(lanes.mask, value, lowest) if lanes else value
-                inside[n] = Vector(e, inside[n]).maximum(Vector(e, known)).value
+                active = e.builder.select(lanes.mask, value, lowest) if lanes else value
+                inside[n] = Vector(e, inside[n]).maximum(Vector(e, active)).value
         before, after = self._over_lanes(peaks, Vector.maximum)
-        some = self._over_first(self._kept(0, 2)[1]) * -1.0
+        fallback = self._over_first(self._load_work(0, 2)[1]) * -1.0
         sums = [e.zero(), e.zero()]
-        with self._each(sums) as (k, lanes, inside):
-            logit, exponent, *rest = self._kept(k, 2 + len(slopes))
+        with self._loop(sums) as (k, lanes, inside):
+            logit, exponent, *rest = self._load_work(k, 2 + len(slopes))
             weights = (logit - before).exp(), (exponent - after).exp()
-            self._keep(k, *weights, *rest)
+            self._store_work(k, *weights, *rest)
             for n, weight in enumerate(weights):
-                known = weight.masked(lanes) if lanes else weight
-                inside[n] = (Vector(e, inside[n]) + known).value
+                active = weight.masked(lanes) if lanes else weight
+                inside[n] = (Vector(e, inside[n]) + active).value
         total_before, total_after = self._over_lanes(sums, Vector.__add__)
         nats = before - after + (total_before / total_after).log()
         # If no energy is finite, peaks and totals are meaningless: the nats are infinite, or nan.
-        nats, share = nats.replaced(after, "==", -math.inf, some), None
+        nats, slope_factor = nats.replaced(after, "==", -math.inf, fallback), None
         if finish is not None:
-            nats, share = finish(nats)
-        with self._each([]) as (k, lanes, _):
-            of_logit, weight, *rest = self._kept(k, 2 + len(slopes))
-            of_logit, weight = of_logit / total_before, weight / total_after
-            if share is not None:
-                of_logit, weight = of_logit * share, weight * share
-            self.put(of_logit - weight, 0, k, lanes)
+            nats, slope_factor = finish(nats)
+        with self._loop([]) as (k, lanes, _):
+            prior, weight, *rest = self._load_work(k, 2 + len(slopes))
+            prior, weight = prior / total_before, weight / total_after
+            if slope_factor is not None:
+                prior, weight = prior * slope_factor, weight * slope_factor
+            self.put(prior - weight, 0, k, lanes)
             for row, slope in enumerate(rest, 1):
                 self.put(slope * weight, row, k, lanes)
             with e.loop(1 + len(slopes), self.rows) as row:
@@ -85,34 +85,34 @@ class Mixture:
     def parameter(self, row: Any, k: Any, lanes: Any) -> Vector:
         """Parameters of one row, including the bias."""
         bias = self.e.offset(self.bias, self.e.mul(row, self.components), k)
-        across = self.count is None
-        value = self.e.load(bias, lanes) if across else self.e.broadcast(bias)
+        by_lanes = self.count is None
+        value = self.e.load(bias, lanes) if by_lanes else self.e.broadcast(bias)
         return self._output(row, k, lanes) + Vector(self.e, value)
 
     def put(self, value: Vector, row: Any, k: Any, lanes: Any) -> None:
         """Replace parameters of one row."""
         if self.count is None:
-            self.e.store(value.value, self._place(row, k), lanes)
+            self.e.store(value.value, self._address(row, k), lanes)
         else:
             stride = self.e.mul(self.rows, self.components)
-            self.e.scatter(value.value, self._place(row, k), stride, self.count)
+            self.e.scatter(value.value, self._address(row, k), stride, self.count)
 
     def _output(self, row: Any, k: Any, lanes: Any) -> Vector:
         if self.count is None:
-            return Vector(self.e, self.e.load(self._place(row, k), lanes))
+            return Vector(self.e, self.e.load(self._address(row, k), lanes))
         stride = self.e.mul(self.rows, self.components)
-        return Vector(self.e, self.e.gather(self._place(row, k), stride, self.count))
+        return Vector(self.e, self.e.gather(self._address(row, k), stride, self.count))
 
-    def _place(self, row: Any, k: Any) -> Any:
+    def _address(self, row: Any, k: Any) -> Any:
         return self.e.offset(self.outputs, self.e.mul(row, self.components), k)
 
     @contextmanager
-    def _each(self, values: list[Any]) -> Iterator[tuple[Any, Any, list[Any]]]:
+    def _loop(self, values: list[Any]) -> Iterator[tuple[Any, Any, list[Any]]]:
         """A loop over the components, or vectors of them, with the lanes that they fill."""
-        e, across = self.e, self.count is None
-        with e.carrying(0, self.components, e.lanes if across else 1, values) as (k, inside):
-            left = e.builder.sub(self.components, k) if across else None
-            yield k, e.first_lanes(left) if across else None, inside
+        e, by_lanes = self.e, self.count is None
+        with e.carrying(0, self.components, e.lanes if by_lanes else 1, values) as (k, inside):
+            remaining = e.builder.sub(self.components, k) if by_lanes else None
+            yield k, e.first_lanes(remaining) if by_lanes else None, inside
 
     def _over_lanes(self, values: list[Any], combine: Any) -> list[Vector]:
         vectors = [Vector(self.e, value) for value in values]
@@ -125,14 +125,14 @@ class Mixture:
         first = self.e.builder.extract_element(value.value, self.e.int(0))
         return Vector(self.e, self.e.splat(first, self.e.vector))
 
-    def _keep(self, k: Any, *vectors: Vector) -> None:
+    def _store_work(self, k: Any, *vectors: Vector) -> None:
         for n, vector in enumerate(vectors):
-            self.e.store(vector.value, self._at(k, n))
+            self.e.store(vector.value, self._work_address(k, n))
 
-    def _kept(self, k: Any, count: int) -> list[Vector]:
-        return [Vector(self.e, self.e.load(self._at(k, n))) for n in range(count)]
+    def _load_work(self, k: Any, count: int) -> list[Vector]:
+        return [Vector(self.e, self.e.load(self._work_address(k, n))) for n in range(count)]
 
-    def _at(self, k: Any, n: int) -> Any:
+    def _work_address(self, k: Any, n: int) -> Any:
         lanes = self.e.lanes
         return self.e.offset(self.work, self.e.mul(k, 4 * lanes), n * lanes)
 
@@ -141,5 +141,5 @@ def log_and_inverse(scale: Vector, log_scale: Vector, floor: Vector) -> tuple[Ve
     """log(floor + scale) and 1 / (floor + scale), where `scale` is exp(log_scale)."""
     total = scale + floor
     # Where exp is clamped, the floor is far below the last digit.
-    limit = 0.9 * scale.to.precision.largest
+    limit = 0.9 * scale.e.precision.largest
     return total.log().replaced(log_scale, ">", limit, log_scale), 1.0 / total

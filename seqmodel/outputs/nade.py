@@ -21,9 +21,9 @@ from torch.nn import functional as F
 from seqmodel.config import Config
 from seqmodel.kernels import device
 from seqmodel.kernels.code.emit import PANEL, Emitter, panel_width, vector_lanes
-from seqmodel.kernels.code.language import Written, translate
+from seqmodel.kernels.code.language import Inline, translate
 from seqmodel.kernels.code.vectors import ACTIVATIONS, Vector
-from seqmodel.kernels.linear.matmul import matmul, packing, panels_of
+from seqmodel.kernels.linear.matmul import matmul, packed_panels, packing
 from seqmodel.kernels.linear.sparse import INDEX, index_at, list_rows
 from seqmodel.kernels.run.calls import ITEMSIZE
 from seqmodel.kernels.run.signature import NEW, THREADS, Array, Field, Signature, packed, per_thread
@@ -33,14 +33,14 @@ from seqmodel.outputs.bernoulli import write_frame_nats
 from seqmodel.outputs.draws import LinearNotesDraw, LinearNotesWriter
 from seqmodel.outputs.linear_score import (
     BLOCK,
-    Scored,
+    ScoreResult,
     block_kernel,
     gradients,
     nats_of,
     rows_of,
     threads_for,
 )
-from seqmodel.outputs.notes import LinearNotesOutput, needed, note_count
+from seqmodel.outputs.notes import LinearNotesOutput, note_count, require_past
 from seqmodel.outputs.protocol import DrawSetting
 
 
@@ -103,12 +103,12 @@ class NadeOutput(LinearNotesOutput):
                 return self.conditional_logits(self(h), frames)
             jobs = _scoring(None, *given)
             parallel_for(jobs, threads_for(h[..., 0].numel()))
-            return jobs[-1].made["outputs"][:, : self.frame_size].view(frames.shape)
+            return jobs[-1].created["outputs"][:, : self.frame_size].view(frames.shape)
 
     def compiled_nats(
         self, h: Tensor, frames: Tensor, past: Tensor | None, weights: Tensor | None
     ) -> Tensor:
-        before = needed(past) if self.onsets else None
+        before = require_past(past) if self.onsets else None
         return nats_of(_score, weights, h, *self.without_end(), self.V, self.U, frames, before)
 
     def draw(
@@ -130,7 +130,7 @@ class NadeOutput(LinearNotesOutput):
                 number = uniforms[:, d] < torch.sigmoid(logit / temperature)
             if d >= D:
                 sounding = frame[:, d - D] > 0
-                number = torch.where(needed(past)[:, d - D] > 0, number & sounding, sounding)
+                number = torch.where(require_past(past)[:, d - D] > 0, number & sounding, sounding)
             frame[:, d] = number.to(frame.dtype)
             a = a + frame[:, d : d + 1] * self.V[d]
         return frame
@@ -155,11 +155,11 @@ def _scoring(
     (rows, D + K), which begin with the notes' logits or, with weights (...) of the frames, are the
     slopes of the layer's outputs; then also the gradients of V and U (D, K), as panels.
     """
-    rows, own = rows_of(h), dict[str, Field]()
+    rows, gradient_fields = rows_of(h), dict[str, Field]()
     if weights is not None:
-        own = {"weights": weights.reshape(-1).contiguous(), "d_V": NEW, "d_U": NEW}
+        gradient_fields = {"weights": weights.reshape(-1).contiguous(), "d_V": NEW, "d_U": NEW}
     packings = {"weight": packing(weight, transposed=True), "V": packing(V), "U": packing(U)}
-    fields = panels_of(packings) | own | {
+    fields = packed_panels(packings) | gradient_fields | {
         "rows": len(rows), "H": weight.shape[1], "D": V.shape[0], "K": V.shape[1],
         "threads": threads_for(len(rows)), "h": rows, "bias": bias.contiguous(),
         "frames": rows_of(frames), "past": None if past is None else rows_of(past),
@@ -170,21 +170,21 @@ def _scoring(
     return [*packings.values(), kernel(h.element_size()).job(fields)]
 
 
-def _score(weights: Tensor | None, *given: Any) -> Scored:
+def _score(weights: Tensor | None, *arguments: Any) -> ScoreResult:
     """The nats (...) of the arguments of `_scoring`; gradients repeat the pass over the notes."""
-    (h, weight, _, V, *_), jobs = given, _scoring(weights, *given)
-    (D, K), width, made, found = V.shape, panel_width(h.element_size()), jobs[-1].made, None
+    (h, weight, _, V, *_), jobs = arguments, _scoring(weights, *arguments)
+    (D, K), width, created, grads = V.shape, panel_width(h.element_size()), jobs[-1].created, None
     rows = rows_of(h)
     threads, size = threads_for(len(rows)), -(-K // width) * width * D
     parallel_for(jobs, threads)
     if weights is not None:
-        outputs = made["outputs"].mul_(weights.reshape(-1, 1))
-        layer, more = gradients(rows, weight, outputs)
-        parallel_for(more, threads)
-        panels = (made[name][:, :size].view(threads, -1, D, width) for name in ("d_V", "d_U"))
+        outputs = created["outputs"].mul_(weights.reshape(-1, 1))
+        layer, gradient_jobs = gradients(rows, weight, outputs)
+        parallel_for(gradient_jobs, threads)
+        panels = (created[name][:, :size].view(threads, -1, D, width) for name in ("d_V", "d_U"))
         sums = (part.sum(0).transpose(0, 1).reshape(D, -1)[:, :K] for part in panels)
-        found = layer[0].view(h.shape), layer[1], outputs.sum(0), *sums
-    return made["nats"].view(h.shape[:-1]), found
+        grads = layer[0].view(h.shape), layer[1], outputs.sum(0), *sums
+    return created["nats"].view(h.shape[:-1]), grads
 
 
 class _Row:
@@ -193,13 +193,13 @@ class _Row:
     def __init__(self, e: Emitter, f: dict[str, Any], start: Any, n: Any) -> None:
         """Row `n` of the block that begins at row `start`."""
         self._e, self._D, self.number = e, f["D"], e.add(start, n)
-        self.whole = _whole(e, f)
+        self.width = _padded_width(e, f)
         self.outputs = e.offset(f["outputs"], e.mul(self.number, e.add(f["D"], f["K"])))
-        self.a = e.offset(f["a"], e.mul(f["thread"], e.padded(self.whole)))
-        states = e.mul(e.add(f["D"], 1), self.whole)
+        self.a = e.offset(f["a"], e.mul(f["thread"], e.padded(self.width)))
+        states = e.mul(e.add(f["D"], 1), self.width)
         first = e.mul(f["thread"], e.padded(e.mul(states, BLOCK)))
         self._states = e.offset(f["states"], first, e.mul(n, states))
-        self._indices, counts = _lists(e, f)
+        self._indices, counts = _list_addresses(e, f)
         self._indices = e.builder.gep(self._indices, [e.mul(n, f["D"])], source_etype=INDEX)
         self.sounding = index_at(e, counts, n)
         """The number of sounding notes."""
@@ -209,7 +209,7 @@ class _Row:
 
     def state(self, n: Any) -> Any:
         """The state of the hidden units after n sounding notes."""
-        return self._e.offset(self._states, self._e.mul(n, self.whole))
+        return self._e.offset(self._states, self._e.mul(n, self.width))
 
     @contextmanager
     def segment(self, n: Any, values: list[Any]) -> Iterator[tuple[Any, list[Any]]]:
@@ -224,12 +224,12 @@ class _Row:
             yield carried
 
 
-def _whole(e: Emitter, f: dict[str, Any]) -> Any:
+def _padded_width(e: Emitter, f: dict[str, Any]) -> Any:
     """K rounded up to whole panels."""
     return e.mul(e.parts(f["K"], PANEL * e.lanes), PANEL * e.lanes)
 
 
-def _lists(e: Emitter, f: dict[str, Any]) -> tuple[Any, Any]:
+def _list_addresses(e: Emitter, f: dict[str, Any]) -> tuple[Any, Any]:
     """The addresses of the thread's lists: the sounding notes of each row, and their count."""
     b, thread = e.builder, f["thread"]
     indices = b.gep(f["indices"], [e.mul(thread, f["D"], BLOCK)], source_etype=INDEX)
@@ -241,7 +241,7 @@ def _write_rows(e: Emitter, f: dict[str, Any], start: Any, rows: Any, *, gradien
     N = e.add(D, f["K"])
     outputs, h = e.offset(f["outputs"], e.mul(start, N)), e.offset(f["h"], e.mul(start, H))
     matmul(e, h, H, f["weight"], outputs, N, rows, H, N, False)
-    list_rows(e, e.offset(f["frames"], e.mul(start, D)), rows, D, *_lists(e, f))
+    list_rows(e, e.offset(f["frames"], e.mul(start, D)), rows, D, *_list_addresses(e, f))
     with e.loop(0, rows) as n:
         row = _Row(e, f, start, n)
         _write_logits(e, f, row)
@@ -261,7 +261,7 @@ def _write_logits(e: Emitter, f: dict[str, Any], row: _Row) -> None:
         e.store(a.value, e.offset(row.a, k))
         e.store(ACTIVATIONS["sigmoid"](a).value, e.offset(state, k))
 
-    with e.loop(0, row.whole, e.lanes) as k:
+    with e.loop(0, row.width, e.lanes) as k:
         lanes = e.first_lanes(b.sub(f["K"], k))
         product = e.load(e.offset(row.outputs, D, k), lanes)
         bias = e.load(e.offset(f["bias"], D, k), lanes)
@@ -270,17 +270,17 @@ def _write_logits(e: Emitter, f: dict[str, Any], row: _Row) -> None:
         state = row.state(n)
         with row.segment(n, []) as (d, _):
             dot = [e.zero()] * PANEL
-            with e.carrying(0, row.whole, PANEL * e.lanes, dot) as (k, total):
+            with e.carrying(0, row.width, PANEL * e.lanes, dot) as (k, total):
                 for v in range(PANEL):
                     weight = e.load(_at(e, f, f["U"], d, k, v))
-                    seen = e.load(e.offset(state, k, v * e.lanes))
-                    total[v] = e.multiply_add(weight, seen, total[v])
-            place = e.offset(row.outputs, d)
-            b_v = b.fadd(b.load(place, typ=e.real), b.load(e.offset(f["bias"], d), typ=e.real))
-            b.store(b.fadd(e.sum(reduce(b.fadd, dot)), b_v), place)
+                    hidden = e.load(e.offset(state, k, v * e.lanes))
+                    total[v] = e.multiply_add(weight, hidden, total[v])
+            address = e.offset(row.outputs, d)
+            b_v = b.fadd(b.load(address, typ=e.real), b.load(e.offset(f["bias"], d), typ=e.real))
+            b.store(b.fadd(e.sum(reduce(b.fadd, dot)), b_v), address)
         with b.if_then(b.icmp_signed("<", n, row.sounding)):
             note, following = row.note(n), row.state(e.add(n, 1))
-            with e.loop(0, row.whole, PANEL * e.lanes) as k:
+            with e.loop(0, row.width, PANEL * e.lanes) as k:
                 for v in range(PANEL):
                     column = e.add(k, v * e.lanes)
                     a, step = e.load(e.offset(row.a, column)), e.load(_at(e, f, f["V"], note, k, v))
@@ -294,12 +294,12 @@ def _write_gradient(e: Emitter, f: dict[str, Any], row: _Row, k: Any) -> None:
     multiplied by the row's weight and added to the thread's tables.
     """
     b, vectors = e.builder, range(PANEL)
-    size = e.padded(e.mul(f["D"], row.whole))
+    size = e.padded(e.mul(f["D"], row.width))
     V, U = (e.offset(f[name], e.mul(f["thread"], size)) for name in ("d_V", "d_U"))
     weight = Vector(e, e.broadcast(e.offset(f["weights"], row.number)))
 
-    def add(more: Vector, place: Any) -> None:
-        e.store((more + Vector(e, e.load(place))).value, place)
+    def add(term: Vector, address: Any) -> None:
+        e.store((term + Vector(e, e.load(address))).value, address)
 
     by_a = [e.zero()] * PANEL
     with e.carrying(0, e.add(row.sounding, 1), 1, by_a) as (above, d_a):
@@ -310,22 +310,22 @@ def _write_gradient(e: Emitter, f: dict[str, Any], row: _Row, k: Any) -> None:
         with row.segment(n, by_state) as (d, d_s):
             slope = Vector(e, e.broadcast(e.offset(row.outputs, d)))
             for v in vectors:
-                seen = slope * Vector(e, e.load(_at(e, f, f["U"], d, k, v)))
-                d_s[v] = (seen + Vector(e, d_s[v])).value
+                d_hidden = slope * Vector(e, e.load(_at(e, f, f["U"], d, k, v)))
+                d_s[v] = (d_hidden + Vector(e, d_s[v])).value
                 add(slope * weighted[v], _at(e, f, U, d, k, v))
         for v, s in enumerate(state):
-            through = Vector(e, by_state[v]) * (s * (1.0 - s))
-            d_a[v] = (through + Vector(e, d_a[v])).value
+            d_pre = Vector(e, by_state[v]) * (s * (1.0 - s))
+            d_a[v] = (d_pre + Vector(e, d_a[v])).value
         with b.if_then(b.icmp_signed(">", n, e.int(0))):
             note = row.note(b.sub(n, e.int(1)))
             for v in vectors:
                 add(weight * Vector(e, d_a[v]), _at(e, f, V, note, k, v))
     for v in vectors:
         column = e.add(k, v * e.lanes)
-        left = b.sub(f["K"], column)
-        with b.if_then(b.icmp_signed(">", left, e.int(0))):
-            place = e.offset(row.outputs, f["D"], column)
-            e.store(by_a[v], place, e.first_lanes(left))
+        remaining = b.sub(f["K"], column)
+        with b.if_then(b.icmp_signed(">", remaining, e.int(0))):
+            address = e.offset(row.outputs, f["D"], column)
+            e.store(by_a[v], address, e.first_lanes(remaining))
 
 
 def _at(e: Emitter, f: dict[str, Any], panels: Any, d: Any, k: Any, v: int) -> Any:
@@ -333,14 +333,14 @@ def _at(e: Emitter, f: dict[str, Any], panels: Any, d: Any, k: Any, v: int) -> A
     return e.offset(panels, e.mul(k, f["D"]), e.mul(d, PANEL * e.lanes), v * e.lanes)
 
 
-def _clear(e: Emitter, f: dict[str, Any]) -> None:
-    size = e.mul(f["D"], _whole(e, f))
+def _clear_gradients(e: Emitter, f: dict[str, Any]) -> None:
+    size = e.mul(f["D"], _padded_width(e, f))
     for name in ("d_V", "d_U"):
         e.clear(e.offset(f[name], e.mul(f["thread"], e.padded(size))), size)
 
 
 _SIZES = ("rows", "H", "D", "K")
-_WHOLE = "-(-K // WIDTH) * WIDTH"
+_PADDED_WIDTH = "-(-K // WIDTH) * WIDTH"
 _ARRAYS = (
     Array("h", ("rows", "H")),
     packed("weight", "H", "D + K"),
@@ -351,8 +351,8 @@ _ARRAYS = (
     Array("past", ("rows", "D"), optional=True),  # with onsets
     Array("indices", (THREADS, f"{BLOCK} * D"), torch.int32),
     Array("counts", (THREADS, f"{BLOCK}"), torch.int32),
-    per_thread("a", _WHOLE),
-    per_thread("states", f"{BLOCK} * (D + 1) * ({_WHOLE})"),
+    per_thread("a", _PADDED_WIDTH),
+    per_thread("states", f"{BLOCK} * (D + 1) * ({_PADDED_WIDTH})"),
     Array("outputs", ("rows", "D + K")),
     Array("nats", ("rows",)),
 )
@@ -367,12 +367,12 @@ _GRADIENT = block_kernel(
         (
             *_ARRAYS,
             Array("weights", ("rows",)),
-            per_thread("d_V", f"D * ({_WHOLE})"),
-            per_thread("d_U", f"D * ({_WHOLE})"),
+            per_thread("d_V", f"D * ({_PADDED_WIDTH})"),
+            per_thread("d_U", f"D * ({_PADDED_WIDTH})"),
         ),
     ),
     partial(_write_rows, gradient=True),
-    _clear,
+    _clear_gradients,
 )
 
 
@@ -408,11 +408,11 @@ def _write_draw(frame: LinearNotesWriter, at_zero: bool, onsets: bool) -> None:
     e.columns(D, limit)
     e.columns(f["K"], lambda k, lanes: activate(frame.output(e.add(D, k), lanes), k))
     names = ("factor", "U", "state", "product", "bias", "limits", "past", "x")
-    given = {name: frame.array(name) for name in names}
+    arrays = {name: frame.array(name) for name in names}
     notes = b.lshr(D, e.int(1)) if onsets else D
     translate(
-        e, draw_numbers, **given, logits=frame.logits, D=D, P=P, notes=notes, fills=frame.fills,
-        dot=Written(e.dot), add=Written(add),
+        e, draw_numbers, **arrays, logits=frame.logits, D=D, P=P, notes=notes, fills=frame.fills,
+        dot=Inline(e.dot), add=Inline(add),
     )  # fmt: skip
 
 

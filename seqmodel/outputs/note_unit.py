@@ -14,7 +14,7 @@ from seqmodel.kernels.run.signature import NEW, THREADS, Array, Signature
 from seqmodel.kernels.run.threads import compile_text, run, thread_count
 from seqmodel.media.definitions import FrameDefinition
 from seqmodel.outputs.first_change import FirstChange
-from seqmodel.outputs.notes import OCTAVE, hits_alone, needed, note_count
+from seqmodel.outputs.notes import OCTAVE, note_count, only_hits, require_past
 from seqmodel.outputs.notes_tied import (
     JOINING,
     WORK,
@@ -81,7 +81,7 @@ class NoteUnitOutput(TiedOutput):
             dropout=config.dropout,
             end=config.end,
             onsets=frame.onsets,
-            hits=hits_alone(frame),
+            hits=only_hits(frame),
             first_change=bool(config.first_change),
         )
 
@@ -94,9 +94,9 @@ class NoteUnitOutput(TiedOutput):
         """The layers of the unit, the lowest first."""
         return units_of(self.unit)
 
-    def read(self, of_notes: Tensor, frames: Tensor) -> Tensor:
+    def read(self, note_rows: Tensor, frames: Tensor) -> Tensor:
         """The unit's output for each note: h (N, D, H), frames (N, F) -> (D, N, H of the unit)."""
-        out, _ = self.unit(note_inputs(of_notes, frames, onsets=self.onsets))
+        out, _ = self.unit(note_inputs(note_rows, frames, onsets=self.onsets))
         read: Tensor = self.dropout(out)
         return read
 
@@ -105,34 +105,34 @@ class NoteUnitOutput(TiedOutput):
         return self._logits(h, frames, past)[0]
 
     def _logits(
-        self, h: Tensor, frames: Tensor, past: Tensor | None, weighed: Tensor | None = None
+        self, h: Tensor, frames: Tensor, past: Tensor | None, weights: Tensor | None = None
     ) -> tuple[Tensor, Tensor | None]:
         """`note_logits` and, with `end` and a `first` layer, `end_logits`.
 
-        The unit runs only where `weighed` (T, B) is not 0, if it is given, and with a `first` layer
+        The unit runs only where `weights` (T, B) is not 0, if it is given, and with a `first` layer
         only in the frames that change. The logits of frames that are not weighed are meaningless.
         """
         flat = frames.reshape(-1, self.frame_size)
         rows, above, ends = h.reshape(len(flat), self.notes, h.shape[-1]), None, None
-        runs = (flat.new_ones(len(flat)) if weighed is None else weighed.flatten()) != 0
+        runs = (flat.new_ones(len(flat)) if weights is None else weights.flatten()) != 0
         if self.first is not None:
-            past = needed(past).reshape(flat.shape)
+            past = require_past(past).reshape(flat.shape)
             above = self.first.changed_below(flat, past)
             runs = runs & above.any(1)
-        (inside,) = torch.nonzero(runs, as_tuple=True)
+        (indices,) = torch.nonzero(runs, as_tuple=True)
         if self.first is None or past is None:
-            of_unit, logits = rows.index_select(0, inside), h.new_zeros(flat.shape)
+            unit_rows, logits = rows.index_select(0, indices), h.new_zeros(flat.shape)
         else:
-            a, of_unit = self.first.read(rows, inside, self.ending)
+            a, unit_rows = self.first.read(rows, indices, self.ending)
             logits = self.first.logits(a, past)
             if self.ending is not None:
                 ends = self.mean_odds(a[..., -1]).view(frames.shape[:-1])
-        if len(inside):
-            found = self.logits(self.read(of_unit, flat[inside]).transpose(0, 1))
+        if len(indices):
+            unit_logits = self.logits(self.read(unit_rows, flat[indices]).transpose(0, 1))
             if above is not None:
-                both = above[inside].repeat(1, self.frame_size // self.notes)
-                found = torch.where(both, found, logits[inside])
-            logits = logits.index_put((inside,), found)
+                from_unit = above[indices].repeat(1, self.frame_size // self.notes)
+                unit_logits = torch.where(from_unit, unit_logits, logits[indices])
+            logits = logits.index_put((indices,), unit_logits)
         return logits.view(frames.shape), ends
 
     def weighted(
@@ -160,41 +160,41 @@ class NoteUnitOutput(TiedOutput):
         """
         held = torch.zeros_like(past) if self.hits else past
         begins = frames[..., self.notes :] if self.onsets else (frames > held).to(frames)
-        begun = begins.cumsum(-1) > begins
+        joins = begins.cumsum(-1) > begins
         silent = (held[..., : self.notes] == 0).to(logits)
         may_begin = torch.cat([silent, torch.ones_like(silent)], -1)[..., : self.frame_size]
         divided = logits / temperature + may_begin * (JOINING * (1 - temperature))
-        return torch.where(torch.cat([begun, begun], -1)[..., : self.frame_size], divided, logits)
+        return torch.where(torch.cat([joins, joins], -1)[..., : self.frame_size], divided, logits)
 
     def draw_frame(self, h: Tensor, past: Tensor, uniforms: Tensor, temperature: float) -> Drawn:
         """See `Output.draw_frame`: note by note, from low to high."""
         B, D = len(uniforms), self.notes
-        of_notes = h.view(B, D, -1)
+        note_rows = h.view(B, D, -1)
         frame, state = h.new_zeros(B, self.frame_size), self.unit.zero_state(B)
         logits = frame.clone()
         first = None
         if self.first is not None:
-            first = self.first.logits(self.first.read(of_notes, torch.arange(0))[0], past)
+            first = self.first.logits(self.first.read(note_rows, torch.arange(0))[0], past)
         for n in range(D):
-            own = slice(n, self.frame_size, D)  # the note's numbers: it sounds, it is struck
-            x = torch.cat([of_notes[:, n], notes_below(frame, onsets=self.onsets)[n]], 1)
+            note = slice(n, self.frame_size, D)  # the note's numbers: it sounds, it is struck
+            x = torch.cat([note_rows[:, n], notes_below(frame, onsets=self.onsets)[n]], 1)
             out, state = self.unit(x.unsqueeze(0), state)
-            logits[:, own] = self.logits(out.transpose(0, 1))
+            logits[:, note] = self.logits(out.transpose(0, 1))
             if self.first is not None and first is not None:
                 above = self.first.changed_below(frame, past)[:, n : n + 1]
-                logits[:, own] = torch.where(above, logits[:, own], first[:, own])
-            at = self.tempered(logits, frame, past, temperature) if temperature else logits
-            whether = float(temperature > 0)
-            frame[:, own] = self.draw(at[:, own], past[:, own], uniforms[:, own], whether)
+                logits[:, note] = torch.where(above, logits[:, note], first[:, note])
+            scaled = self.tempered(logits, frame, past, temperature) if temperature else logits
+            heat = float(temperature > 0)
+            frame[:, note] = self.draw(scaled[:, note], past[:, note], uniforms[:, note], heat)
         return Drawn(frame, self.ends(h, uniforms))
 
     def compiled_draw(self, setting: DrawSetting) -> TiedDraw:
         return TiedDraw(self, setting, self.layers(), self.first, hits=self.hits)
 
 
-def note_inputs(of_notes: Tensor, frames: Tensor, *, onsets: bool = False) -> Tensor:
+def note_inputs(note_rows: Tensor, frames: Tensor, *, onsets: bool = False) -> Tensor:
     """The unit's inputs: h (N, D, H), frames (N, F) -> (D, N, H + below_size); see `read`."""
-    return torch.cat([of_notes.transpose(0, 1), notes_below(frames, onsets=onsets)], 2)
+    return torch.cat([note_rows.transpose(0, 1), notes_below(frames, onsets=onsets)], 2)
 
 
 def notes_below(frames: Tensor, *, onsets: bool) -> Tensor:
@@ -227,12 +227,12 @@ def read_frames(
 ) -> None:  # fmt: skip
     """The inputs of the notes of frames `first` to `last` from the notes below them."""
     size = (3 if onsets else 2) * OCTAVE + 1
-    kept = work[thread * (2 * D + WORK) :]
+    below = work[thread * (2 * D + WORK) :]
     for frame in range(first, last):
-        own = notes[frame * D * (2 if onsets else 1) :]
-        begin_below(kept, D)
+        notes_here = notes[frame * D * (2 if onsets else 1) :]
+        begin_below(below, D)
         for n in range(D):
-            read_below(kept, D, n, x[(n * N + frame) * size :], onsets)
-            add_below(kept, D, n, own[n])
+            read_below(below, D, n, x[(n * N + frame) * size :], onsets)
+            add_below(below, D, n, notes_here[n])
             if onsets:
-                add_struck(kept, D, n, own[D + n])
+                add_struck(below, D, n, notes_here[D + n])

@@ -20,7 +20,7 @@ from torch.nn import functional as F
 
 from seqmodel.data.dataset import Split
 from seqmodel.media.definitions import FrameDefinition
-from seqmodel.outputs.protocol import END_LABELS, Output, Sums, Window, labelled, log_odds
+from seqmodel.outputs.protocol import END_LABELS, Output, Sums, Window, figure_lines, log_odds
 
 OCTAVE = 12
 """Semitones: the range in which a note of the tied model reads its neighbours one by one, and the
@@ -39,39 +39,39 @@ def note_count(frame: FrameDefinition) -> int:
     return frame.frame_size // 2 if frame.onsets else frame.frame_size
 
 
-def hits_alone(frame: FrameDefinition) -> bool:
+def only_hits(frame: FrameDefinition) -> bool:
     """Whether every sounding note is struck in every frame, as with drums."""
     return frame.kind == "drums"
 
 
-def needed(past: Tensor | None) -> Tensor:
+def require_past(past: Tensor | None) -> Tensor:
     """The previous frames; ValueError if None, since they decide which struck bits are free."""
     if past is None:
         raise ValueError("frames with onsets are scored and drawn given the frames before")
     return past
 
 
-def free(frames: Tensor, past: Tensor) -> Tensor:
+def free_strikes(frames: Tensor, past: Tensor) -> Tensor:
     """Which struck bits of frames (..., 2N) are free given the previous ones: booleans (..., N)."""
     N = frames.shape[-1] // 2
     return (frames[..., :N] > 0) & (past[..., :N] > 0)
 
 
-def as_drawn(drawn: Tensor, past: Tensor) -> Tensor:
+def with_forced_strikes(drawn: Tensor, past: Tensor) -> Tensor:
     """Set the determined struck bits of frames (..., 2N) that were drawn as if all were free."""
     sounding, struck = drawn.chunk(2, -1)
-    return torch.cat([sounding, torch.where(free(drawn, past), struck, sounding)], -1)
+    return torch.cat([sounding, torch.where(free_strikes(drawn, past), struck, sounding)], -1)
 
 
-def restrikes(train: Split) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def count_restrikes(train: Split) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """How often each note was struck while it sounded (N,), and how often it could have been."""
     N = train.frame.frame_size // 2
     struck, chances = np.zeros(N, np.int64), np.zeros(N, np.int64)
     for piece in train:
         frames = torch.from_numpy(piece)
-        again = free(frames[1:], frames[:-1])
-        struck += (again & (frames[1:, N:] > 0)).sum(0).numpy()
-        chances += again.sum(0).numpy()
+        free = free_strikes(frames[1:], frames[:-1])
+        struck += (free & (frames[1:, N:] > 0)).sum(0).numpy()
+        chances += free.sum(0).numpy()
     return struck, chances
 
 
@@ -108,7 +108,7 @@ class NotesOutput(Output):
         """
         sounding = logits[..., : self.notes], frames[..., : self.notes]
         nats = F.binary_cross_entropy_with_logits(*sounding, reduction="none").sum(-1)
-        return nats + self.onset_nats(logits, frames, needed(past)) if self.onsets else nats
+        return nats + self.onset_nats(logits, frames, require_past(past)) if self.onsets else nats
 
     def onset_nats(self, logits: Tensor, frames: Tensor, past: Tensor) -> Tensor:
         """The part of the nats of frames (..., F) that is due to strikes (...), given the logits.
@@ -118,7 +118,7 @@ class NotesOutput(Output):
         strikes, (sounding, struck) = logits[..., self.notes : self.frame_size], frames.chunk(2, -1)
         nats = F.binary_cross_entropy_with_logits(strikes, struck, reduction="none")
         determined = torch.where(struck == sounding, 0.0, math.inf).to(nats)
-        return torch.where(free(frames, past), nats, determined).sum(-1)
+        return torch.where(free_strikes(frames, past), nats, determined).sum(-1)
 
     def tempered(
         self,
@@ -145,7 +145,7 @@ class NotesOutput(Output):
         else:
             drawn = uniforms[..., : logits.shape[-1]] < torch.sigmoid(logits / temperature)
         frame = drawn.to(logits.dtype)
-        return as_drawn(frame, needed(past)) if self.onsets else frame
+        return with_forced_strikes(frame, require_past(past)) if self.onsets else frame
 
     def figure_sums(self, window: Window) -> Sums:
         """Counts of notes over all frames (Bay, Ehmann, Downie 2009), and the nats of onsets.
@@ -183,7 +183,7 @@ class NotesOutput(Output):
         return figures | super().figures(sums, nats=nats, frames=frames, pieces=pieces)
 
     def describe(self, figures: Mapping[str, float]) -> list[str]:
-        return labelled(figures, LABELS)
+        return figure_lines(figures, LABELS)
 
 
 def _ratio(part: float, whole: float) -> float:
@@ -210,7 +210,7 @@ class LinearNotesOutput(NotesOutput):
         """Start at the frequencies in train of each note, of its restrikes and of ends."""
         self.start_at_marginals(train.totals(), train.frames, len(train))
         if self.onsets:
-            logits = log_odds(*restrikes(train))
+            logits = log_odds(*count_restrikes(train))
             with torch.no_grad():
                 self.linear.bias[self.notes : self.frame_size] = logits
 

@@ -11,13 +11,13 @@ from torch import Tensor, nn
 
 from seqmodel.data.dataset import Split
 from seqmodel.kernels.code.emit import INT
-from seqmodel.kernels.code.language import Written, clear, copy, translate, unrolled
+from seqmodel.kernels.code.language import Inline, clear, copy, translate, unrolled
 from seqmodel.kernels.code.vectors import Vector
 from seqmodel.kernels.linear.matmul import matmul, pack
-from seqmodel.kernels.run.calls import Call, Given, write_calls
+from seqmodel.kernels.run.calls import Call, Value, write_calls
 from seqmodel.outputs.draws import NotesDraw, NotesWriter
-from seqmodel.outputs.first_change import HIDDEN, POOLED, FirstChange, first_logit, tell_first
-from seqmodel.outputs.notes import OCTAVE, NotesOutput, restrikes
+from seqmodel.outputs.first_change import HIDDEN, POOLED, FirstChange, begin_first, first_logit
+from seqmodel.outputs.notes import OCTAVE, NotesOutput, count_restrikes
 from seqmodel.outputs.protocol import DrawSetting, log_odds
 from seqmodel.units.cpu.stepping import steps
 from seqmodel.units.module import Unit
@@ -53,7 +53,7 @@ class TiedOutput(NotesOutput):
         sounding = train.totals()[: self.notes].sum(keepdims=True)
         logits = [log_odds(sounding, train.frames * self.notes)]
         if self.onsets:
-            struck, chances = restrikes(train)
+            struck, chances = count_restrikes(train)
             logits.append(log_odds(struck.sum(keepdims=True), chances.sum()))
         with torch.no_grad():
             self.linear.bias.copy_(torch.cat(logits))
@@ -87,8 +87,8 @@ class TiedOutput(NotesOutput):
         """The log of the mean odds of notes, h (..., B D, H), so any note can signal the end."""
         assert self.ending is not None
         read = h[..., : self.ending.in_features].reshape(-1, self.ending.in_features)
-        of_notes = torch.mv(read, self.ending.weight[0]).view(*h.shape[:-2], -1, self.notes)
-        return self.mean_odds(of_notes + self.ending.bias)
+        note_logits = torch.mv(read, self.ending.weight[0]).view(*h.shape[:-2], -1, self.notes)
+        return self.mean_odds(note_logits + self.ending.bias)
 
     def mean_odds(self, logits: Tensor) -> Tensor:
         """The log of the mean odds of notes, from their logits (..., D)."""
@@ -116,13 +116,13 @@ def begin_below(work: Any, D: Any) -> None:
     clear(work, 2 * D + WORK)
 
 
-def read_below(work: Any, D: Any, n: Any, to: Any, onsets: bool) -> None:
+def read_below(work: Any, D: Any, n: Any, out: Any, onsets: bool) -> None:
     """Write the inputs of note `n`."""
-    copy(work[n:], to, OCTAVE)
-    copy(work[D + OCTAVE + n % OCTAVE :], to[OCTAVE:], OCTAVE)
-    to[2 * OCTAVE] = work[D + 3 * OCTAVE] / OCTAVE
+    copy(work[n:], out, OCTAVE)
+    copy(work[D + OCTAVE + n % OCTAVE :], out[OCTAVE:], OCTAVE)
+    out[2 * OCTAVE] = work[D + 3 * OCTAVE] / OCTAVE
     if onsets:
-        copy(work[D + 3 * OCTAVE + 1 + n :], to[2 * OCTAVE + 1 :], OCTAVE)
+        copy(work[D + 3 * OCTAVE + 1 + n :], out[2 * OCTAVE + 1 :], OCTAVE)
 
 
 def add_below(work: Any, D: Any, n: Any, note: Any) -> None:
@@ -154,7 +154,7 @@ class TiedDraw(NotesDraw):
         notes, H = h.shape
         weight, bias = (parameter.double() for parameter in output.linear.parameters())
         shift = JOINING * (1 - temperature) if layers and temperature else 0.0
-        fields: dict[str, Given] = {
+        fields: dict[str, Value] = {
             "H": H, "notes": notes, "R": weight.shape[1], "h": h, "weight": weight, "bias": bias,
             # The logits, unless they are asked for; the first of a frame's candidates.
             "scores": arena.take(output.frame_size), "first": arena.take(output.frame_size),
@@ -165,17 +165,17 @@ class TiedDraw(NotesDraw):
             end_weight, end_bias = (p.double() for p in output.ending.parameters())
             fields |= {"E": output.ending.in_features}
             fields |= {"end_weight": end_weight[0], "end_bias": end_bias}
-        inner, sizes = list[Call](), tuple[int, ...]()
+        calls, sizes = list[Call](), tuple[int, ...]()
         if layers:  # the first one's W times h is computed for all notes at once
             matrix = layers[0].weights()["W"]
             assert matrix is not None  # a unit without W would not read the notes below
             N, x = len(matrix), arena.take(layers[0].input_size - H)
             product = arena.take(1, N)
-            inner, states = steps(layers, x, arena, product=product)
+            calls, states = steps(layers, x, arena, product=product)
             sizes = tuple(slot.shape[0] for slot in states)
             read = states[-len(layers[-1].spec.state)]  # a layer's first state
             fields |= {"note_x": x, "read": read, "work": arena.take(2 * notes + WORK)}
-            fields |= {"of_h": pack(matrix[:, :H].double()), "product": product}
+            fields |= {"h_matrix": pack(matrix[:, :H].double()), "product": product}
             fields |= {"N": N, "products": arena.take(notes, N)}
             fields |= {f"state{k}": slot for k, slot in enumerate(states)}
             if fills:
@@ -185,13 +185,13 @@ class TiedDraw(NotesDraw):
             fields |= {"K": K, "own": pack(first.own.weight.double())}
             fields |= {"own_bias": first.own.bias.double(), "joint": first.joint.weight.double()}
             fields |= {"odds": first.odds.weight.double()}
-            fields |= {"told": arena.take(notes, HIDDEN + POOLED + K)}
-            fields |= {"pooled": arena.take(POOLED), "together": arena.take(HIDDEN)}
+            fields |= {"projected": arena.take(notes, HIDDEN + POOLED + K)}
+            fields |= {"pooled": arena.take(POOLED), "joint_hidden": arena.take(HIDDEN)}
             fields |= {"hidden": arena.take(HIDDEN)}
-        addresses = tuple(call.shape for call in inner)
-        drawn_so = temperature == 0, output.onsets, hits, output.end, first is not None
-        what = addresses, sizes, *drawn_so
-        super().__init__(output, setting, fields, _write_draw, *what, calls=inner)
+        addresses = tuple(call.shape for call in calls)
+        flags = temperature == 0, output.onsets, hits, output.end, first is not None
+        parameters = addresses, sizes, *flags
+        super().__init__(output, setting, fields, _write_draw, *parameters, calls=calls)
 
 
 def _write_draw(
@@ -203,13 +203,13 @@ def _write_draw(
 
     def multiply() -> None:
         size = f["notes"], f["H"], f["N"]
-        matmul(e, f["h"], f["H"], f["of_h"], f["products"], f["N"], *size, False)
+        matmul(e, f["h"], f["H"], f["h_matrix"], f["products"], f["N"], *size, False)
 
-    def tell() -> None:
+    def project() -> None:
         size = f["notes"], f["H"], e.add(f["K"], e.int(HIDDEN + POOLED))
-        matmul(e, f["h"], f["H"], f["own"], f["told"], size[2], *size, False)
+        matmul(e, f["h"], f["H"], f["own"], f["projected"], size[2], *size, False)
 
-    def chosen(number: Any, logit: Any) -> Any:
+    def draw_one(number: Any, logit: Any) -> Any:
         """1.0 if the number is drawn as one; at temperature 0 the more likely value."""
         if at_zero:
             return b.uitofp(b.fcmp_ordered(">", logit, e.real(0.0)), e.real)
@@ -220,16 +220,16 @@ def _write_draw(
         start = len(frame.signature.fields)
         write_calls(e, calls, b.gep(frame.fields, [e.int(start)], source_etype=INT))
 
-    given = frame.signature.arguments(e, frame.fields) | {
+    arguments = frame.signature.arguments(e, frame.fields) | {
         "logits": frame.logits or frame.array("scores"), "first_logits": frame.array("logits"),
         "states": tuple(frame.array(f"state{k}") for k in range(len(sizes))),
         "trails": tuple(frame.array(f"trail{k}") for k in range(len(sizes) if frame.fills else 0)),
         "sizes": sizes, "fills": frame.fills, "onsets": onsets, "hits": hits,
-        "waits": first, "tell": Written(tell),
-        "candidate": frame.n if frame.fills else 0, "dot": Written(e.dot),
-        "multiply": Written(multiply), "chosen": Written(chosen), "advance": Written(advance),
+        "waits": first, "project": Inline(project),
+        "candidate": frame.n if frame.fills else 0, "dot": Inline(e.dot),
+        "multiply": Inline(multiply), "draw_one": Inline(draw_one), "advance": Inline(advance),
     }  # fmt: skip
-    translate(e, draw_notes, f=SimpleNamespace(**given))
+    translate(e, draw_notes, f=SimpleNamespace(**arguments))
     return _ends(frame) if end else None
 
 
@@ -244,15 +244,15 @@ def draw_notes(f: Any) -> None:  # noqa: PLR0912
 
     If the unit `waits` for a note that changes, see `outputs.first_change`, it then catches up.
 
-    `f` has the fields of the draw. `chosen(number, logit)` draws a number, `multiply()` computes
-    `products`, `tell()` the inputs of the first change's layer, `advance()` moves the unit on by a
-    note.
+    `f` has the fields of the draw. `draw_one(number, logit)` draws a number, `multiply()` computes
+    `products`, `project()` the inputs of the first change's layer, `advance()` moves the unit on by
+    a note.
     """
     runs = len(f.sizes) > 0
     compares = f.fills and runs
     if f.candidate == 0:
         if f.waits:
-            tell_first(f)
+            begin_first(f)
         if runs and (f.fills or not f.waits):
             f.multiply()
     if runs and not f.waits:
@@ -273,27 +273,27 @@ def draw_notes(f: Any) -> None:  # noqa: PLR0912
                 if f.waits and waits:
                     f.logits[k * f.notes + note] = first_logit(f, note, k)
                 else:
-                    seen = f.dot(f.read if runs else f.h[note * f.H :], f.weight[f.R * k :], f.R)
+                    product = f.dot(f.read if runs else f.h[note * f.H :], f.weight[f.R * k :], f.R)
                     factor = f.factor[0] if begun else 1.0
                     joins = begun and (k == 1 or before == 0)
                     shift = f.shift[0] if joins else 0.0
-                    f.logits[k * f.notes + note] = (seen + f.bias[k]) * factor + shift
-        f.x[note] = f.chosen(note, f.logits[note])
+                    f.logits[k * f.notes + note] = (product + f.bias[k]) * factor + shift
+        f.x[note] = f.draw_one(note, f.logits[note])
         if f.onsets:
-            struck = before == 0 or f.chosen(strike, f.logits[strike]) > 0
+            struck = before == 0 or f.draw_one(strike, f.logits[strike]) > 0
             f.x[strike] = float(f.x[note] > 0 and struck)
         begun = begun or (f.x[strike] > 0 if f.onsets else f.x[note] > before)
-        parts = False
+        diverges = False
         if compares and alike:
             alike = f.x[note] == f.first[note] and (not f.onsets or f.x[strike] == f.first[strike])
-            parts = not alike
+            diverges = not alike
         if f.waits and waits:
             waits = f.x[note] == before and not (f.onsets and f.x[strike] > 0)
             if not waits:
                 catch_up(f, note, alike)
         elif runs:
             add_note(f, note)
-            if compares and parts:
+            if compares and diverges:
                 for k in unrolled(len(f.sizes)):
                     copy(f.trails[k][note * f.sizes[k] :], f.states[k], f.sizes[k])
         if compares and f.candidate == 0:
@@ -341,8 +341,8 @@ def _ends(frame: NotesWriter) -> Any:
     total = [e.zero()]
     with e.carrying(0, f["notes"], 1, total) as (note, inside):
         row = e.offset(f["h"], e.mul(note, f["H"]))
-        of_note = e.splat(e.dot(row, f["end_weight"], f["E"]), e.vector)
-        inside[0] = (Vector(e, inside[0]) + Vector(e, of_note).exp()).value
+        note_logit = e.splat(e.dot(row, f["end_weight"], f["E"]), e.vector)
+        inside[0] = (Vector(e, inside[0]) + Vector(e, note_logit).exp()).value
     notes = Vector(e, e.splat(b.sitofp(f["notes"], e.real), e.vector))
     logit = (Vector(e, total[0]).log() - notes.log()) + frame.broadcast("end_bias", 0)
     return frame.first(frame.below(logit, f["D"], e.first_lanes(e.int(1))))

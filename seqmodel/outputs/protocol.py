@@ -67,7 +67,7 @@ Sums = dict[str, float]
 """Sums over the frames of windows, by name; they may be added up."""
 
 
-def labelled(figures: Mapping[str, float], labels: Mapping[str, str]) -> list[str]:
+def figure_lines(figures: Mapping[str, float], labels: Mapping[str, str]) -> list[str]:
     """One line for each of the figures that has a label."""
     return [f"{label:24} {figures[name]:9.4f}" for name, label in labels.items() if name in figures]
 
@@ -148,24 +148,24 @@ class Output(nn.Module, ABC):
 
         Compiled where possible; equal to the specification within a few rounding errors.
         """
-        found = self._compiled(h, frames, past, None)
-        return self.plain_nats(h, frames, past) if found is None else found
+        compiled = self._compiled(h, frames, past, None)
+        return self.plain_nats(h, frames, past) if compiled is None else compiled
 
     def weighted_score(
         self, h: Tensor, frames: Tensor, weights: Tensor, past: Tensor | None = None
     ) -> Tensor:
         """The sum of `score` times weights (T, B), for training."""
-        found = self._compiled(h, frames, past, weights)
-        if found is not None:
-            return found
+        compiled = self._compiled(h, frames, past, weights)
+        if compiled is not None:
+            return compiled
         return torch.dot(self.score(h, frames, past).reshape(-1), weights.reshape(-1))
 
-    def _compiled(self, h: Tensor, *given: Any) -> Tensor | None:
+    def _compiled(self, h: Tensor, *arguments: Any) -> Tensor | None:
         """`compiled_nats`, or None if compiled code cannot run."""
-        tensors = h, next(self.parameters(), None), *given
+        tensors = h, next(self.parameters(), None), *arguments
         if not h.numel() or device.unsupported_reason(tensors) is not None:
             return None
-        return self.compiled_nats(h, *given)
+        return self.compiled_nats(h, *arguments)
 
     def weighted(
         self, h: Tensor, frames: Tensor, weights: Tensor, past: Tensor
@@ -218,7 +218,7 @@ class Output(nn.Module, ABC):
 
     def describe(self, figures: Mapping[str, float]) -> list[str]:
         """Lines of text for its own among all `figures`, as `seqmodel eval` prints them."""
-        return labelled(figures, END_LABELS)
+        return figure_lines(figures, END_LABELS)
 
     @abstractmethod
     def draw(

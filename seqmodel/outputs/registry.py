@@ -88,17 +88,17 @@ def output_name(config: Config, frame: "FrameDefinition") -> str:
         raise UsageError(
             f"--output {name} does not fit {frame.kind}, which has {listed([*fitting])}"
         )
-    both = [name for name, entry in fitting.items() if entry.fits(config.model)]
-    if not both:
+    usable = [name for name, entry in fitting.items() if entry.fits(config.model)]
+    if not usable:
         models = [model for model in MODELS if any(one.fits(model) for one in fitting.values())]
         raise UsageError(
             f"--model {config.model} does not fit {frame.kind}, which has {listed(models)}"
         )
     if name == "auto":
-        return both[0]
-    if name not in both:
+        return usable[0]
+    if name not in usable:
         raise UsageError(
-            f"--output {name} does not fit --model {config.model}, which has {listed(both)}"
+            f"--output {name} does not fit --model {config.model}, which has {listed(usable)}"
         )
     return name
 

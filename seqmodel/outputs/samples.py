@@ -18,19 +18,19 @@ from seqmodel.config import Config
 from seqmodel.data.dataset import Split
 from seqmodel.errors import UsageError
 from seqmodel.media.definitions import FrameDefinition
-from seqmodel.outputs.protocol import Output, Sums, labelled, log_odds
+from seqmodel.outputs.protocol import Output, Sums, figure_lines, log_odds
 
 LOWEST, HIGHEST, LEVELS = -32768, 32767, 65536
 LEVEL_STEP = 1 / 32768
 UNIFORM = 2.0**-40
 """The share of a distribution over levels that is spread evenly over all of them."""
-LEAST_FINE = 2.0**-20
+MIN_FINE = 2.0**-20
 """The least weight of single levels beside a coarser grid."""
-LEAST_UNIFORM = 2.0**-54
+MIN_UNIFORM = 2.0**-54
 """Replaces a uniform of 0 when it makes noise: half the smallest positive one."""
 LABELS = {"nats_per_sample": "nats per sample", "bits_per_sample": "bits per sample"}
 # An output finds its start from at least this many frames, if available, evenly from all pieces.
-_FRAMES = 20_000
+_START_FRAMES = 20_000
 
 
 class SampleBlocksOutput(Output):
@@ -100,7 +100,7 @@ class SampleBlocksOutput(Output):
 
     def describe(self, figures: Mapping[str, float]) -> list[str]:
         remark = "  of 16-bit levels, so figures compare whatever the scaling"
-        return [*labelled(figures, LABELS), remark, *super().describe(figures)]
+        return [*figure_lines(figures, LABELS), remark, *super().describe(figures)]
 
     def standardised(self, samples: Tensor) -> Tensor:
         """z of raw samples."""
@@ -113,14 +113,14 @@ def windows(train: Split, context: int) -> NDArray[np.float32]:
     All of them if fewer than 40,000, else 20,000 to 30,000, evenly from all pieces.
     """
     frame_size = train.frame.frame_size
-    stride = max(1, train.frames // _FRAMES)
-    found, skip = [], 0
+    stride = max(1, train.frames // _START_FRAMES)
+    kept, skip = [], 0
     for piece in train:
         line = np.concatenate([np.zeros(context, np.float32), piece.ravel()])
         all_windows = sliding_window_view(line, context + frame_size)[::frame_size]
-        found.append(all_windows[skip::stride].copy())
+        kept.append(all_windows[skip::stride].copy())
         skip = (skip - len(all_windows)) % stride
-    return np.concatenate(found)
+    return np.concatenate(kept)
 
 
 def nearest_level(samples: Tensor, spacing: float | Tensor = LEVEL_STEP) -> Tensor:

@@ -26,7 +26,7 @@ from seqmodel.files import open_input, write_file
 from seqmodel.media.definitions import FrameDefinition
 from seqmodel.media.labels import labels_text
 from seqmodel.media.registry import definition_from_json
-from seqmodel.model.build import build_model, outline, with_sizes
+from seqmodel.model.build import build_model, meta_model, with_sizes
 from seqmodel.model.encoder import known_labels
 from seqmodel.model.sequence import SequenceModel
 from seqmodel.plain import Fields
@@ -332,7 +332,7 @@ def check_fit(
         if with_sizes(config, frame) != config:
             raise SeqmodelError("its settings leave sizes open")
         advice = "it may be from another version of seqmodel: train again"
-        _compare(outline(config, frame), tensors, advice)
+        _compare(meta_model(config, frame), tensors, advice)
     except SeqmodelError as error:
         raise SeqmodelError(f"{origin}: {error}") from error
 

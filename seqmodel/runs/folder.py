@@ -105,9 +105,10 @@ class Run(Content):
         request = SampleRequest(kind, seconds=seconds, options=options or {})
         return medium.sampling(self.frame, request)
 
-    def telling(self, labels: Labels) -> "Run":
+    def conditioned(self, labels: Labels) -> "Run":
         """The same run, whose pieces have these labels by default, instead of none."""
-        return replace(self, model=self.model.telling(label_ids(self.model.known_labels, labels)))
+        chosen = label_ids(self.model.known_labels, labels)
+        return replace(self, model=self.model.conditioned(chosen))
 
     def guided(self, factor: float) -> "Run":
         """The same run with `SequenceModel.guided` samples."""

@@ -103,7 +103,7 @@ def compare_samples(
         conditions = None if given is None else given[k]
         key = labels[k].tobytes() + (b"" if conditions is None else conditions.tobytes())
         if key not in samplers:
-            model = run.model.telling(labels[k].tolist())
+            model = run.model.conditioned(labels[k].tolist())
             samplers[key] = Sampler(model, temperature=temperature, given=conditions)
         return samplers[key]
 

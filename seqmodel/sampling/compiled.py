@@ -168,7 +168,7 @@ def compiled_sampler(model: SequenceModel, chunk: int, temperature: float) -> Dr
 
     def draw(carry: Carry, uniforms: Uniforms, shortest: float) -> Stream:
         memory = compiled.arena.memory()
-        fields, stops = shared.over(memory)[np.newaxis], np.array([chunk])
+        fields, stops = shared.for_user(memory)[np.newaxis], np.array([chunk])
         compiled.begin(memory, carry)
         for done in count(0, chunk):
             frame.refill(memory, uniforms)
@@ -219,7 +219,7 @@ class CompiledParticles:
     @cached_property
     def _fields_of_all(self) -> NDArray[np.int64]:
         """The fields (N, ...) of the calls in each arena."""
-        return np.stack([self._fields.over(memory) for memory in self._memories])
+        return np.stack([self._fields.for_user(memory) for memory in self._memories])
 
     def begin(self, carry: Carry) -> None:
         """Let all particles continue from the carry of a piece, in double precision."""

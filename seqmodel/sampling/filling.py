@@ -143,7 +143,7 @@ class Filler:
             return filled
         before = marks.read(self._sampler.start, filled.frames[:0])
         with_marks = np.concatenate([filled.frames, given_marks], axis=1)
-        return replace(filled, frames=marks.draw_marks(with_marks, before, uniforms.apart())[0])
+        return replace(filled, frames=marks.draw_marks(with_marks, before, uniforms.split())[0])
 
     def _check_memory(self, frames: int) -> None:
         size = self.output.frame_size

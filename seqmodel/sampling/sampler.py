@@ -73,7 +73,7 @@ class PieceSampler(ABC):
         another piece begins there.
         """
         uniforms = Uniforms(seed, number)
-        later = uniforms.apart()
+        later = uniforms.split()
         frames = self.draw(uniforms, prime=prime, shortest=shortest)
         if isinstance(freeze, Pause):
             piece = DrawnPiece(frames, length)
@@ -140,7 +140,7 @@ class Sampler(PieceSampler):
             return frames
         prime = np.zeros((0, self.model.output.frame_size)) if prime is None else prime
         carry = self.marks.read(carry, np.asarray(prime, np.uint8))
-        return self.marks.add_marks(frames, carry, uniforms.apart())
+        return self.marks.add_marks(frames, carry, uniforms.split())
 
     @cached_property
     def marks(self) -> MarksDraw | None:
@@ -360,7 +360,7 @@ class DrawnPiece:
             (long,) = np.nonzero(ends - starts > pause.frames + 1)
             if len(long):
                 yield chunk[: starts[long[0]] + pause.frames + 2], False
-                uniforms, later = later, later.apart()
+                uniforms, later = later, later.split()
                 frames, quiet = draw(uniforms), 0
                 self.pauses_cut += 1
             else:

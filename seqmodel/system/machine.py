@@ -12,9 +12,9 @@ from pathlib import Path
 from seqmodel.system import native
 
 ROOT = Path("/")
-LARGE = 1 << 25
+MMAP_BYTES = 1 << 25
 """Bytes; the highest threshold GNU's allocator accepts for serving a block from the heap."""
-KEPT = 16 * LARGE
+TRIM_BYTES = 16 * MMAP_BYTES
 """Bytes free at the end of the heap, beyond which it is returned to the system."""
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # as numbered in <malloc.h>
@@ -111,5 +111,5 @@ def keep_freed_memory() -> None:
     """
     if there := native.loaded("mallopt"):
         mallopt = native.function(there, [native.INT32, native.INT32], native.INT32)
-        mallopt(_MMAP_THRESHOLD, LARGE)
-        mallopt(_TRIM_THRESHOLD, KEPT)
+        mallopt(_MMAP_THRESHOLD, MMAP_BYTES)
+        mallopt(_TRIM_THRESHOLD, TRIM_BYTES)

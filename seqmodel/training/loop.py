@@ -361,8 +361,8 @@ class Trainer:
                     progress.batch, progress.window = progress.batch + 1, 0
                     place = config.seed, progress.epoch, progress.batch
                     goes_on = batches.continues(plan, config.carry_over, *place)
-                    carries, joined = self.state.carries, self.state.model.joined
-                    self.state.carries = {k: joined(c) for k, c in carries.items() if goes_on}
+                    carries, carried_over = self.state.carries, self.state.model.carried_over
+                    self.state.carries = {k: carried_over(c) for k, c in carries.items() if goes_on}
                 seconds = self._agreed(time.monotonic() - started)
                 progress.seconds += seconds
                 self._pace.updated(frames, seconds)

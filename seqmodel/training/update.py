@@ -107,7 +107,7 @@ def window_gradient(
     with weight_noise(model, config.weight_noise), weight_dropout(model, config.weight_dropout):
         if config.parts > 1:  # the same noise for all, but not the same dropout
             _seed(update_seed(seed, part))
-        carry = model.labelled(carry, batch.labels, some=True)
+        carry = model.with_labels(carry, batch.labels, dropout=True)
         loss = window_loss(model, frames, batch.lengths, carry, total_frames, marks=batch.marks)
         loss.total.backward()  # type: ignore[no-untyped-call]
     return float(loss.nats) * (total_frames or loss.frames), loss.after

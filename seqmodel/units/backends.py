@@ -123,8 +123,8 @@ def choose_device(option: str, case: Case, backend: str = AUTO) -> torch.device:
     if not torch.cuda.is_available():
         backend_for(backend, cpu)
         return cpu.device
-    here, there = _find(backend, cpu), _find(backend, gpu)
-    if there is None or there is specification.BACKEND:
+    on_cpu, on_gpu = _find(backend, cpu), _find(backend, gpu)
+    if on_gpu is None or on_gpu is specification.BACKEND:
         return cpu.device
-    slower = here is not None and cpu_seconds(case) <= gpu_seconds(case)
+    slower = on_cpu is not None and cpu_seconds(case) <= gpu_seconds(case)
     return cpu.device if slower else gpu.device

@@ -6,7 +6,7 @@ from torch import nn
 from seqmodel.errors import UsageError
 from seqmodel.units import UNITS
 from seqmodel.units.module import Layer, Stack, Unit, units_of
-from seqmodel.units.torch_nn import flat_weights, in_other_order
+from seqmodel.units.torch_nn import flat_weights, reordered
 
 _KINDS: dict[str, type[nn.LSTM | nn.GRU]] = {"lstm-nopeephole": nn.LSTM, "gru-reset-after": nn.GRU}
 
@@ -27,12 +27,12 @@ def from_torch(module: nn.LSTM | nn.GRU) -> Unit | Stack:
     layers = list[Unit]()
     for w, u, b, b_u in module.all_weights:
         layer = Unit(UNITS[name], w.shape[1], module.hidden_size).to(w)
-        inner, added = layer.weights()["bU"], b_u.clone()
-        if inner is not None:
-            inner.copy_(b_u[-len(inner) :])
-            added[-len(inner) :] = 0
-        for term, given in (("W", w), ("U", u), ("b", b + added)):
-            layer.get_parameter(term).copy_(in_other_order(layer.spec, given))
+        b_hh, b_rest = layer.weights()["bU"], b_u.clone()
+        if b_hh is not None:
+            b_hh.copy_(b_u[-len(b_hh) :])
+            b_rest[-len(b_hh) :] = 0
+        for term, value in (("W", w), ("U", u), ("b", b + b_rest)):
+            layer.get_parameter(term).copy_(reordered(layer.spec, value))
         layers.append(layer)
     unit = layers[0] if len(layers) == 1 else Stack(layers, module.dropout)
     unit.batch_first = module.batch_first

@@ -47,8 +47,8 @@ class UnitSpec(Text):
 
     def gates_with(self, term: str, *, bias: bool = True) -> list[str]:
         """The gates that have `term`, in the order in which their weights are stacked."""
-        there = bias or term not in BIASES
-        return [gate for gate, terms in self.gates.items() if there and term in terms]
+        has_term = bias or term not in BIASES
+        return [gate for gate, terms in self.gates.items() if has_term and term in terms]
 
     def shapes(self, I: int, H: int, *, bias: bool = True) -> dict[str, tuple[int, ...]]:  # noqa: E741
         """The shape of each term's weights, all gates stacked; terms the unit lacks are left out.
@@ -78,7 +78,7 @@ class UnitSpec(Text):
 
 
 @cache
-def zoned(spec: UnitSpec, p: float | None) -> UnitSpec:
+def with_zoneout(spec: UnitSpec, p: float | None) -> UnitSpec:
     """The unit with zoneout (Krueger et al. 2017): numbers of each state keep their previous value.
 
     With `p` None (training), those whose leaf `zone` is 0 keep it; otherwise (evaluation) all are
@@ -136,16 +136,16 @@ def define(text: str, name: str) -> UnitSpec:
     Raises:
         UnitError: if the text defines no unit; the error shows the place.
     """
-    called = f"{name}{SUFFIX}"
-    parsed = parse(text, called)
+    file = f"{name}{SUFFIX}"
+    parsed = parse(text, file)
     if parsed.fields.get("unit", name) != name:
         return define(text, parsed.fields["unit"])
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name):
         raise UnitError(
-            f"{called}: {name!r} is no name of a unit: use a to z, digits, . - and _ for its file, "
+            f"{file}: {name!r} is no name of a unit: use a to z, digits, . - and _ for its file, "
             "or in a line such as unit: mine"
         )
-    _check(parsed, Lines(text, called))
+    _check(parsed, Lines(text, file))
     names = [equation.name for equation in parsed.equations]
     state = "h", *(name for name in names if name in parsed.primed and name != "h")
     gates = {

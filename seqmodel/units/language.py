@@ -54,7 +54,7 @@ _PLAIN = {  # the signs of papers
 _WHERE = "a choice is where(a < b, c, d)"
 _BRACKET = "the previous h is h', and products are added, as in W x + U h'"
 _SUM = "over the H numbers there are mean(a) and norm(a)"
-INSTEAD = {
+ALTERNATIVES = {
     "**": "the square of a is a^2, its root sqrt(a)",
     "<": _WHERE, ">": _WHERE, "if": _WHERE, "[": _BRACKET, "{": _BRACKET,
     "@": "a matrix stands before its factor, as in W x", "|": "|a| is max(a, -a)",
@@ -96,7 +96,7 @@ class Lines:
         while at < len(line):
             found = _TOKEN.match(line, at)
             if found is None:
-                self.fail(number, at, f"unexpected {line[at]!r}", INSTEAD.get(line[at]))
+                self.fail(number, at, f"unexpected {line[at]!r}", ALTERNATIVES.get(line[at]))
             kind = str(found.lastgroup)
             if kind not in ("space", "comment"):
                 yield Token(kind, _PLAIN.get(found[0], found[0]), at)
@@ -117,10 +117,10 @@ def plain(line: str) -> str:
     return "".join(_PLAIN.get(sign, sign) for sign in line.partition("#")[0]).strip()
 
 
-_TAKEN = ("s", "phi", "tanh", "sigmoid", "relu", "softplus", "exp")
-FUNCTIONS = (*_TAKEN, "sqrt")
+_RESERVED = ("s", "phi", "tanh", "sigmoid", "relu", "softplus", "exp")
+FUNCTIONS = (*_RESERVED, "sqrt")
 """Elementwise functions of one argument."""
-_ENDS = {
+_ARGUMENT_ENDS = {
     **dict.fromkeys((*FUNCTIONS, "mean", "norm"), (")",)),
     **dict.fromkeys(("max", "min"), (",", ")")),
     "where": ("<>", ",", ",", ")"),
@@ -128,9 +128,9 @@ _ENDS = {
 """What ends each argument. Texts may define these names, as older ones do, except for _TAKEN."""
 EPSILON = 1e-5
 """Added to the variance by norm, as in torch.nn.LayerNorm."""
-LARGEST = 1e30
+MAX_START = 1e30
 """Vectors start at numbers smaller than this."""
-LONGEST = 200
+MAX_TOKENS = 200
 """The most tokens in a line, so that expressions cannot be nested too deeply."""
 MOST = 256
 """The most equations, parts of norm, max, min and powers included: 400 compile in 30 seconds."""
@@ -140,9 +140,9 @@ _START = re.compile(
     r"\s*(?P<weight>\w+)\s+starts?\b\s*(?P<at>at\b)?\s*(?P<value>[^#]*?)\s*(?:#.*)?$"
 )
 _FORM = re.compile(r"\s*(?P<weight>\w+)\s+has\b\s*(?P<value>[^#]*?)\s*(?:#.*)?$")
-_FORMED = re.compile(r"rank\s+([1-9]\d{0,3})|([1-9]\d{0,3})\s+heads?")
+_FORM_VALUE = re.compile(r"rank\s+([1-9]\d{0,3})|([1-9]\d{0,3})\s+heads?")
 _NUMBER = r"([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)"
-_STARTED = re.compile(rf"{_NUMBER}|(uniform|logspace)\s*\(\s*{_NUMBER}\s*,\s*{_NUMBER}\s*\)")
+_START_VALUE = re.compile(rf"{_NUMBER}|(uniform|logspace)\s*\(\s*{_NUMBER}\s*,\s*{_NUMBER}\s*\)")
 _WEIGHT = re.compile(r"(W|U|V|bU|b)([A-Za-z0-9_]*)")
 
 
@@ -161,7 +161,7 @@ class Start(NamedTuple):
     first: float
     last: float
 
-    def told(self) -> float | str:
+    def text(self) -> float | str:
         """As written in a text."""
         one = self.first == self.last
         return self.first if one else f"{self.how}({self.first:g}, {self.last:g})"
@@ -174,7 +174,7 @@ class Form(NamedTuple):
     """`rank` or `heads`."""
     size: int
 
-    def told(self) -> str:
+    def text(self) -> str:
         """As written in a text."""
         return f"rank {self.size}" if self.kind == "rank" else f"{self.size} heads"
 
@@ -205,7 +205,7 @@ class Node(NamedTuple):
     | W | a weight, which multiplies x |
     | U | a weight, and the node that it multiplies |
     | vector | a weight V, b or bU |
-    | zone | a state; 0 where it keeps its value; see `definition.zoned` |
+    | zone | a state; 0 where it keeps its value; see `definition.with_zoneout` |
     | +, -, *, / | two nodes |
     | a function, mean | a node |
     | where | four nodes a, b, c, d: c where a < b, else d |
@@ -265,7 +265,7 @@ class _Parser:
         self.lines = lines
         self._fields: dict[str, str] = {}
         self._equations: dict[str, Equation] = {}
-        self._numbers: set[str] = set()  # names whose value is one number
+        self._scalars: set[str] = set()  # names whose value is one number
         self._weights: dict[Weight, Place] = {}
         self._states: dict[str, tuple[int, int]] = {}  # the place of the first '
         self._starts: dict[Weight, Start] = {}
@@ -276,8 +276,8 @@ class _Parser:
 
     def read(self, number: int) -> None:
         self._line, line = number, self.lines.lines[number - 1]
-        if told := _FIELD.match(line):
-            name, value = told.groups()
+        if text := _FIELD.match(line):
+            name, value = text.groups()
             if name in self._fields:
                 self._fail(0, f"{name} is given twice")
             self._fields[name] = value
@@ -290,8 +290,8 @@ class _Parser:
             self._rest = deque(self.lines.tokens(number))
             if self._rest[0].kind == "end":
                 return
-            if len(self._rest) > LONGEST:
-                self._fail(self._rest[LONGEST].column, "too long: give a part of it a name")
+            if len(self._rest) > MAX_TOKENS:
+                self._fail(self._rest[MAX_TOKENS].column, "too long: give a part of it a name")
             self._equation()
         self._statements.append(plain(line))
 
@@ -310,17 +310,17 @@ class _Parser:
         name = start["weight"]
         why = "a matrix is drawn at random" if name[0] in "WU" else None
         why = "a state is zero before the first step" if name in self._equations else why
-        weight = self._told(start, ("V", "b", "bU"), "a V or b", "starts at", why)
+        weight = self._referenced_weight(start, ("V", "b", "bU"), "a V or b", "starts at", why)
         if weight in self._starts:
             self._fail(start.start("weight"), f"{name} starts twice")
-        value = _STARTED.fullmatch(start["value"]) if start["at"] else None
+        value = _START_VALUE.fullmatch(start["value"]) if start["at"] else None
         if value is None:
             several = "uniform(0, 1), or logspace(0.9, 0.999)"
             advice = f"expected a number, as in {name} starts at 1, or {several}"
             self._fail(start.start("value"), advice)
         number, how, *both = value.groups()
         first, last = map(float, both if how else (number, number))
-        if not max(abs(first), abs(last)) < LARGEST:
+        if not max(abs(first), abs(last)) < MAX_START:
             self._fail(start.start("value"), "too large a number to start at")
         if how == "logspace" and min(first, last) <= 0:
             self._fail(start.start("value"), "logspace goes between two numbers above 0")
@@ -328,17 +328,17 @@ class _Parser:
 
     def _form(self, form: re.Match[str]) -> None:
         name = form["weight"]
-        weight = self._told(form, ("U",), "a U", "has", None)
+        weight = self._referenced_weight(form, ("U",), "a U", "has", None)
         if weight in self._forms:
             self._fail(form.start("weight"), f"{name} has two forms")
-        value = _FORMED.fullmatch(form["value"])
+        value = _FORM_VALUE.fullmatch(form["value"])
         if value is None:
             advice = f"expected rank 16, as in {name} has rank 16, or 4 heads: 1 to 9999"
             self._fail(form.start("value"), advice)
         rank, heads = value.groups()
         self._forms[weight] = Form("rank" if rank else "heads", int(rank or heads))
 
-    def _told(
+    def _referenced_weight(
         self, line: re.Match[str], terms: tuple[str, ...], kind: str, verb: str, why: str | None
     ) -> Weight:
         """The weight, of these terms and of an equation above, that a line refers to."""
@@ -358,9 +358,9 @@ class _Parser:
         if name.kind != "name" or self._rest[0].text != "=":
             place = name if name.kind != "name" else self._rest[0]
             message = "expected an equation, such as h = phi(W x + U h' + b)"
-            self._fail(place.column, message, INSTEAD.get(name.text))
-        if name.text in _TAKEN or name.text == "x" or _WEIGHT.fullmatch(name.text):
-            taken = f"x, {', '.join(_TAKEN)} and all that begins with W, U, V or b are taken"
+            self._fail(place.column, message, ALTERNATIVES.get(name.text))
+        if name.text in _RESERVED or name.text == "x" or _WEIGHT.fullmatch(name.text):
+            taken = f"x, {', '.join(_RESERVED)} and all that begins with W, U, V or b are taken"
             self._fail(name.column, f"{name.text} cannot be defined: {taken}")
         if name.text in self._equations:
             self._fail(name.column, f"{name.text} has two equations")
@@ -377,9 +377,9 @@ class _Parser:
         written = plain(self.lines.lines[self._line - 1])
         self._equations[name] = Equation(name, value, self._line, written)
         if self._is_number(value):
-            self._numbers.add(name)
+            self._scalars.add(name)
 
-    def _once(self, value: Node) -> Node:
+    def _shared(self, value: Node) -> Node:
         """A value that an expression reads several times, computed by a separate equation."""
         if value.op in ("now", "old", "number", "vector"):
             return value
@@ -399,7 +399,7 @@ class _Parser:
         while self._rest[0].text in ("(.)", "*", "/"):
             op = "/" if self._next().text == "/" else "*"
             if op == self._rest[0].text == "*":
-                self._fail(self._rest[0].column, "unexpected '*'", INSTEAD["**"])
+                self._fail(self._rest[0].column, "unexpected '*'", ALTERNATIVES["**"])
             left = Node(op, (left, self._factor()))
         return left
 
@@ -411,7 +411,7 @@ class _Parser:
         self._next()
         if self._rest[0].text not in map(str, range(2, 10)):
             self._expected("a power from 2 to 9")
-        value = self._once(value)
+        value = self._shared(value)
         factors = [value] * int(self._next().text)
         return reduce(lambda left, right: Node("*", (left, right)), factors)
 
@@ -430,17 +430,17 @@ class _Parser:
 
     def _named(self, token: Token) -> Node:
         name = token.text
-        if name in _TAKEN and self._rest[0].text != "(":
+        if name in _RESERVED and self._rest[0].text != "(":
             self._expected(f"( after {name}")
-        if name in _ENDS and self._rest[0].text == "(":
+        if name in _ARGUMENT_ENDS and self._rest[0].text == "(":
             return self._call(name)
         if found := _WEIGHT.fullmatch(name):
             return self._weight(token, Weight(found[1], found[2] or self._target))
         if name == "x":
-            cure = (
+            advice = (
                 "there is no previous x" if self._rest[0].text == "'" else "project it, as in W x"
             )
-            self._fail(token.column, f"x has as many numbers as a frame: {cure}")
+            self._fail(token.column, f"x has as many numbers as a frame: {advice}")
         if self._rest[0].text == "'":
             self._next()
             self._states.setdefault(name, (self._line, token.column))
@@ -452,16 +452,16 @@ class _Parser:
     def _call(self, name: str) -> Node:
         """A function applied to its arguments."""
         self._next()
-        args, signs = zip(*(self._until(*ends) for ends in _ENDS[name]), strict=True)
+        args, signs = zip(*(self._until(*ends) for ends in _ARGUMENT_ENDS[name]), strict=True)
         match name, args:
             case "where", (a, b, *both) if signs[0] == ">":
                 return Node("where", (b, a, *both))
             case "max" | "min", both:
-                a, b = map(self._once, both)
+                a, b = map(self._shared, both)
                 return Node("where", (*((a, b) if name == "max" else (b, a)), b, a))
             case "norm", (a,):
-                mean = Node("mean", (self._once(a),))
-                rest = self._once(Node("-", (*mean.args, mean)))
+                mean = Node("mean", (self._shared(a),))
+                rest = self._shared(Node("-", (*mean.args, mean)))
                 square = Node("mean", (Node("*", (rest, rest)),))
                 root = Node("sqrt", (Node("+", (square, Node("number", (EPSILON,)))),))
                 return Node("*", (rest, Node("/", (Node("number", (1.0,)), root))))
@@ -469,15 +469,15 @@ class _Parser:
 
     def _undefined(self, token: Token) -> NoReturn:
         name = token.text
-        if name in _ENDS:
+        if name in _ARGUMENT_ENDS:
             self._expected(f"( after {name}")
         if self._rest[0].text == "(":
-            there = f"there are {', '.join(_ENDS)}"
-            self._fail(token.column, f"{name} is no function", INSTEAD.get(name, there))
+            there = f"there are {', '.join(_ARGUMENT_ENDS)}"
+            self._fail(token.column, f"{name} is no function", ALTERNATIVES.get(name, there))
         names = ", ".join(name for name in self._equations if "." not in name)
         only = f", only {names}" if names else ""
         hint = f"; {name}' is that of the previous step" if name == self._target else ""
-        self._fail(token.column, f"{name} is not defined yet{only}{hint}", INSTEAD.get(name))
+        self._fail(token.column, f"{name} is not defined yet{only}{hint}", ALTERNATIVES.get(name))
 
     def _weight(self, token: Token, weight: Weight) -> Node:
         name = token.text
@@ -487,7 +487,7 @@ class _Parser:
             self._fail(token.column, f"{name} stands in line {line} already", advice)
         self._weights[weight] = Place(name, self._line, token.column)
         if weight.term in ("W", "U") and self._rest[0].text in ("*", "(.)"):
-            self._expected(f"a factor after {name}", INSTEAD["@"])
+            self._expected(f"a factor after {name}", ALTERNATIVES["@"])
         if weight.term == "W":
             if self._rest[0].text != "x":
                 self._expected(f"x after {name}", "a matrix that multiplies anything else is a U")
@@ -511,7 +511,7 @@ class _Parser:
 
     def _is_number(self, node: Node) -> bool:
         if node.op == "now":
-            return node.args[0] in self._numbers
+            return node.args[0] in self._scalars
         nodes = [arg for arg in node.args if isinstance(arg, Node)]
         return node.op in ("number", "mean") or (bool(nodes) and all(map(self._is_number, nodes)))
 
@@ -526,7 +526,7 @@ class _Parser:
     def _expected(self, what: str, why: str = "") -> NoReturn:
         token = self._rest[0]
         found = token.text if token.kind == "end" else repr(token.text)
-        self._fail(token.column, f"expected {what}, not {found}", INSTEAD.get(token.text, why))
+        self._fail(token.column, f"expected {what}, not {found}", ALTERNATIVES.get(token.text, why))
 
     def _fail(self, column: int, message: str, why: str | None = None) -> NoReturn:
         self.lines.fail(self._line, column, message, why)

@@ -13,7 +13,7 @@ from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_
 from seqmodel.errors import UsageError
 from seqmodel.kernels.dropout import Dropout, dropout_factors
 from seqmodel.units.backends import check_backend, choose_device, run
-from seqmodel.units.definition import TERMS, UnitSpec, define, state_of, zoned
+from seqmodel.units.definition import TERMS, UnitSpec, define, state_of, with_zoneout
 from seqmodel.units.language import Start, UnitError, Weight
 from seqmodel.units.specification import ACTIVATIONS, GATE_ACTIVATIONS, Case, Weights, by_gate
 
@@ -160,10 +160,10 @@ class Unit(Layer):
     def weights(self) -> Weights:
         """The stacked weights of each term, every U whole; None for terms that the unit lacks."""
         own = self._parameters  # without those that a parametrization computes
-        found = {term: own[term] if term in own else getattr(self, term) for term in TERMS}
+        weights = {term: own[term] if term in own else getattr(self, term) for term in TERMS}
         if self.spec.forms:
-            found["U"] = torch.cat([self._whole(*of_gate) for of_gate in self._parts().items()])
-        return found
+            weights["U"] = torch.cat([self._dense(*parts) for parts in self._parts().items()])
+        return weights
 
     def _parts(self) -> dict[str, tuple[Tensor, ...]]:
         """Gate -> the matrices that make up its U; views of the parameter."""
@@ -171,14 +171,14 @@ class Unit(Layer):
             return {}
         gates = self.spec.gates_with("U")
         shapes = {gate: self.spec.matrices(gate, self.hidden_size) for gate in gates}
-        sizes = [math.prod(shape) for of_gate in shapes.values() for shape in of_gate]
+        sizes = [math.prod(shape) for gate_shapes in shapes.values() for shape in gate_shapes]
         flat = iter(self.U.view(-1).split_with_sizes(sizes))
         return {
-            gate: tuple(next(flat).view(shape) for shape in of_gate)
-            for gate, of_gate in shapes.items()
+            gate: tuple(next(flat).view(shape) for shape in gate_shapes)
+            for gate, gate_shapes in shapes.items()
         }
 
-    def _whole(self, gate: str, parts: tuple[Tensor, ...]) -> Tensor:
+    def _dense(self, gate: str, parts: tuple[Tensor, ...]) -> Tensor:
         """U (H, H) from the matrices that make it up."""
         form = self.spec.forms.get(Weight("U", gate))
         if form is None:
@@ -190,8 +190,8 @@ class Unit(Layer):
 
     def get_extra_state(self) -> Tensor:
         """The unit's equations and activations as bytes, since safetensors stores only tensors."""
-        told = [self.spec.name, self.spec.statements, self.gate_activation, self.activation]
-        return torch.tensor(list(json.dumps(told).encode()), dtype=torch.uint8, device="cpu")
+        description = [self.spec.name, self.spec.statements, self.gate_activation, self.activation]
+        return torch.tensor(list(json.dumps(description).encode()), dtype=torch.uint8, device="cpu")
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
         """Refuse another unit's weights; accept those of versions that stored no equations."""
@@ -237,7 +237,7 @@ class Unit(Layer):
         lengths = checked_lengths(lengths, T, B)
         zones: list[Tensor] = []
         if self.zoneout and self.training:
-            case = case._replace(spec=zoned(self.spec, None))
+            case = case._replace(spec=with_zoneout(self.spec, None))
             shape = len(self.spec.state), T, B, self.hidden_size
             zones = [dropout_factors(x.new_empty(shape), self.zoneout)]
         h, final = run(self.backend, case, self.weights(), x, start, lengths, *zones)
@@ -248,7 +248,7 @@ class Unit(Layer):
 
         The spec is for evaluation: with zoneout, states are mixed with the previous ones.
         """
-        weight, spec = self.W, zoned(self.spec, self.zoneout) if self.zoneout else self.spec
+        weight, spec = self.W, with_zoneout(self.spec, self.zoneout) if self.zoneout else self.spec
         return Case(
             spec, weight.dtype, weight.device, batch_size, self.input_size, self.hidden_size,
             self.gate_activation, self.activation, self.bias,
@@ -267,8 +267,8 @@ class Unit(Layer):
         fits = len(state) == len(names) and all(s.shape == expected for s in state)
         if not fits or isinstance(state, Tensor):  # like torch.nn's, for all layers
             given = f"{type(state).__name__} of {[tuple(tensor.shape) for tensor in state]}"
-            wanted = f"a tuple of {', '.join(names)}, each {expected}"
-            raise ValueError(f"state must be {wanted}, not a {given}")
+            expected_text = f"a tuple of {', '.join(names)}, each {expected}"
+            raise ValueError(f"state must be {expected_text}, not a {given}")
         for what, tensor in (("x", x), *zip(names, state, strict=True)):
             if tensor.dtype is not case.dtype or tensor.device != case.device:
                 raise ValueError(
@@ -389,16 +389,16 @@ KEY = "_extra_state"
 """The key of torch.nn.Module.get_extra_state."""
 
 
-def difference(told: Tensor, spec: UnitSpec, *activations: str) -> str | None:
+def difference(description: Tensor, spec: UnitSpec, *activations: str) -> str | None:
     """How a `get_extra_state`'s unit differs from this one; None if weights mean the same."""
     try:
-        name, statements, *others = json.loads(bytes(told.to(torch.uint8).tolist()))
-        there = _meaning(define("\n".join(statements), name), *others)
+        name, statements, *others = json.loads(bytes(description.to(torch.uint8).tolist()))
+        theirs = _meaning(define("\n".join(statements), name), *others)
     except (ValueError, TypeError, UnitError):
         return "what they say of it cannot be read"
-    here = _meaning(spec, *activations)
-    for part in there | here:
-        them, us = (side.get(part, (None, f"no {part}")) for side in (there, here))
+    ours = _meaning(spec, *activations)
+    for part in theirs | ours:
+        them, us = (side.get(part, (None, f"no {part}")) for side in (theirs, ours))
         if them[0] != us[0]:
             return f"{name} has {them[1]} where this one has {us[1]}"
     return None
@@ -416,5 +416,5 @@ def _meaning(spec: UnitSpec, s: str, phi: str) -> dict[str, tuple[object, str]]:
         meaning[term] = gates, f"the gates {' '.join(gates)}"
     for gate in spec.gates_with("U"):
         form = spec.forms.get(Weight("U", gate))
-        meaning[f"U{gate}"] = form, f"a U{gate} of {form.told()}" if form else f"a whole U{gate}"
+        meaning[f"U{gate}"] = form, f"a U{gate} of {form.text()}" if form else f"a whole U{gate}"
     return meaning

@@ -47,7 +47,7 @@ class ModuleUnit(Layer):
         kind = find_class(name)
         if not callable(getattr(kind, "zero_state", None)):
             raise UsageError(f"{name} has no method zero_state(batch_size)")
-        with _blaming(name, "__init__(self, input_size, hidden_size)"), warnings.catch_warnings():
+        with _user_code(name, "__init__(self, input_size, hidden_size)"), warnings.catch_warnings():
             # The search for a size tries 1, at which parts of a module may have no weights.
             warnings.filterwarnings("ignore", "Initializing zero-element tensors")
             self.module = kind(input_size, hidden_size)
@@ -64,10 +64,10 @@ class ModuleUnit(Layer):
 
     def zero_state(self, batch_size: int) -> UnitState:
         """The module's initial state, as a named tuple."""
-        return self._named(self._start(batch_size))
+        return self._as_state(self._start(batch_size))
 
     def _start(self, batch_size: int) -> Any:
-        with _blaming(self.name, "zero_state(self, batch_size)"):
+        with _user_code(self.name, "zero_state(self, batch_size)"):
             return self.module.zero_state(batch_size)
 
     def over(
@@ -81,22 +81,22 @@ class ModuleUnit(Layer):
             return self._run(x, state)
         outputs, begin = [], 0
         for end in sorted({*lengths.tolist()} - {0}):
-            there = (lengths >= end).nonzero()[:, 0].to(x.device)
-            some = type(state)(*(tensor.index_select(0, there) for tensor in state))
-            h, after = self._run(x[begin:end].index_select(1, there), some)
-            outputs.append(h.new_zeros(end - begin, rows, h.shape[2]).index_copy(1, there, h))
+            running = (lengths >= end).nonzero()[:, 0].to(x.device)
+            states = type(state)(*(tensor.index_select(0, running) for tensor in state))
+            h, after = self._run(x[begin:end].index_select(1, running), states)
+            outputs.append(h.new_zeros(end - begin, rows, h.shape[2]).index_copy(1, running, h))
             both = zip(state, after, strict=True)
-            state = type(state)(*(old.index_copy(0, there, new) for old, new in both))
+            state = type(state)(*(old.index_copy(0, running, new) for old, new in both))
             begin = end
         outputs.append(x.new_zeros(frames - begin, rows, self.hidden_size))
         return torch.cat(outputs), state
 
     def _run(self, x: Tensor, state: UnitState) -> tuple[Tensor, UnitState]:
-        with _blaming(self.name, "forward(self, x, state), which returns h and a state"):
+        with _user_code(self.name, "forward(self, x, state), which returns h and a state"):
             h, after = self.module(x, state[0] if self._single else tuple(state))
-        return h, self._named(after)
+        return h, self._as_state(after)
 
-    def _named(self, state: Any) -> UnitState:
+    def _as_state(self, state: Any) -> UnitState:
         tensors = (state,) if isinstance(state, Tensor) else state
         fits = isinstance(tensors, tuple | list)
         if not fits or not all(isinstance(tensor, Tensor) for tensor in tensors):
@@ -117,13 +117,13 @@ def find_class(name: str) -> Any:
     module, _, path = name.partition(":")
     if module.endswith(".py"):
         raise UsageError(f"{name}: write {module.removesuffix('.py')}:{path}, without .py")
-    here = str(Path.cwd())
-    sys.path.append(here)  # last, so that a file there cannot take the place of a library
+    working_folder = str(Path.cwd())
+    sys.path.append(working_folder)  # last, so that a file there cannot take the place of a library
     try:
-        with _blaming(name):
+        with _user_code(name):
             found: Any = import_module(module)
     finally:
-        sys.path.remove(here)
+        sys.path.remove(working_folder)
     for part in path.split("."):
         found = getattr(found, part, None)
     if not (isinstance(found, type) and issubclass(found, nn.Module)):
@@ -132,7 +132,7 @@ def find_class(name: str) -> Any:
 
 
 @contextmanager
-def _blaming(name: str, wanted: str = "") -> Iterator[None]:
+def _user_code(name: str, wanted: str = "") -> Iterator[None]:
     """Report any error of the user's code in one line that shows the place.
 
     If none of that code has run, the class lacks the `wanted` method or defines it differently.
@@ -143,14 +143,14 @@ def _blaming(name: str, wanted: str = "") -> Iterator[None]:
         raise
     except (Exception, SystemExit) as error:
         first, *_ = str(error).splitlines() or [""]
-        told = f"{name}: {type(error).__name__}: {first}"
+        message = f"{name}: {type(error).__name__}: {first}"
         frames = extract_tb(error.__traceback__)
-        theirs = [frame for frame in frames if not frame.filename.startswith((__file__, TORCH))]
-        if not theirs:
-            told += f"; {Path(inspect.getfile(find_class(name))).name} must have {wanted}"
+        user = [frame for frame in frames if not frame.filename.startswith((__file__, TORCH))]
+        if not user:
+            message += f"; {Path(inspect.getfile(find_class(name))).name} must have {wanted}"
         elif not isinstance(error, SyntaxError | ModuleNotFoundError):
-            told += f" ({Path(theirs[-1].filename).name}, line {theirs[-1].lineno})"
-        raise UsageError(told) from error
+            message += f" ({Path(user[-1].filename).name}, line {user[-1].lineno})"
+        raise UsageError(message) from error
 
 
 @cache

@@ -135,7 +135,7 @@ def run(
     output, a final state or a gradient, and x's own gradient is zero there.
 
     `zones` (S, T, B, H) holds numbers for each of the S states of a unit that reads them; see
-    `definition.zoned`. They have no gradient.
+    `definition.with_zoneout`. They have no gradient.
 
     An empty batch gives empty outputs and zero gradients.
     """
@@ -168,8 +168,8 @@ def run(
             case "now" | "old":
                 return (now if node.op == "now" else old)[args[0]]
             case "W" | "zone":
-                given = inputs[args[0]][t]
-                return given if rows is None else given.index_select(0, rows)
+                inputs_now = inputs[args[0]][t]
+                return inputs_now if rows is None else inputs_now.index_select(0, rows)
             case "U":
                 return F.linear(value(args[1], t, old, now), gates[args[0].gate]["U"])
             case "vector":

@@ -61,12 +61,12 @@ def run(
     # Packed sequences need at least one frame: rows of length 0 are left out.
     rows = lengths.nonzero().squeeze(1)
     h = x.new_zeros(*x.shape[:2], state[0].shape[1])
-    there = rows.to(x.device)
-    some = (tensor.index_select(0, there) for tensor in state)
-    given = lengths[rows], x.index_select(1, there), *some, *flat
-    outputs, *final = _Layer.apply(recorded, mode, *given)  # type: ignore[no-untyped-call]
-    return h.index_copy(1, there, outputs), tuple(
-        first.index_copy(0, there, last) for first, last in zip(state, final, strict=True)
+    kept_rows = rows.to(x.device)
+    states = (tensor.index_select(0, kept_rows) for tensor in state)
+    arguments = lengths[rows], x.index_select(1, kept_rows), *states, *flat
+    outputs, *final = _Layer.apply(recorded, mode, *arguments)  # type: ignore[no-untyped-call]
+    return h.index_copy(1, kept_rows, outputs), tuple(
+        first.index_copy(0, kept_rows, last) for first, last in zip(state, final, strict=True)
     )
 
 
@@ -76,13 +76,13 @@ BACKEND = Backend("torch-nn", unsupported_reason, run)
 def flat_weights(spec: UnitSpec, weights: Weights) -> list[Tensor]:
     """w_ih, w_hh and any biases b_ih and b_hh, as differentiable functions of our weights."""
     b, b_u = weights["b"], weights["bU"]
-    flat = [in_other_order(spec, w) for w in (weights["W"], weights["U"], b) if w is not None]
+    flat = [reordered(spec, w) for w in (weights["W"], weights["U"], b) if w is not None]
     if b is not None:  # b_hh is zero except for any bU, which belongs to the last gate
         flat.append(torch.zeros_like(b) if b_u is None else F.pad(b_u, (len(b) - len(b_u), 0)))
     return flat
 
 
-def in_other_order(spec: UnitSpec, stacked: Tensor) -> Tensor:
+def reordered(spec: UnitSpec, stacked: Tensor) -> Tensor:
     """The weights of all gates, from our order into torch's or back."""
     if spec.name != "gru-reset-after":
         return stacked
@@ -99,10 +99,10 @@ class _Layer(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, recorded: bool, mode: str, lengths: Tensor | None, x: Tensor, *tensors: Tensor
+        ctx: Any, record: bool, mode: str, lengths: Tensor | None, x: Tensor, *tensors: Tensor
     ) -> tuple[Tensor, ...]:
-        """Run the layer; its graph is `recorded` unless no gradient is needed."""
-        needed = [recorded and needs for needs in ctx.needs_input_grad[3:]]
+        """Run the layer; its graph is `record` unless no gradient is needed."""
+        needed = [record and needs for needs in ctx.needs_input_grad[3:]]
         inputs = _leaves(mode, needed, x, *tensors)
         with torch.set_grad_enabled(any(needed)), _full_precision(x):
             outputs = _call(mode, lengths, *inputs)
@@ -118,18 +118,18 @@ class _Layer(torch.autograd.Function):
                 "the torch-nn backend has no second derivatives; use the reference backend"
             )
         inputs, outputs = ctx.graph
-        given = {output: g for output, g in zip(outputs, gradients, strict=True) if g is not None}
+        seeds = {output: g for output, g in zip(outputs, gradients, strict=True) if g is not None}
         with _full_precision(inputs[0]):
-            found = torch.autograd.grad(
-                list(given),
+            grads = torch.autograd.grad(
+                list(seeds),
                 [tensor for tensor in inputs if tensor.requires_grad],
-                list(given.values()),
+                list(seeds.values()),
                 retain_graph=True,  # may be called again; freed with `ctx`
                 allow_unused=True,
             )
-        rest = iter(found)
-        of_inputs = [next(rest) if tensor.requires_grad else None for tensor in inputs]
-        return None, None, None, *of_inputs
+        rest = iter(grads)
+        input_grads = [next(rest) if tensor.requires_grad else None for tensor in inputs]
+        return None, None, None, *input_grads
 
 
 def _call(mode: str, lengths: Tensor | None, x: Tensor, *tensors: Tensor) -> list[Tensor]:
@@ -171,7 +171,7 @@ def _leaves(mode: str, needed: Sequence[bool], x: Tensor, *tensors: Tensor) -> t
     return tuple(leaf.requires_grad_(n) for leaf, n in zip(leaves, needed, strict=True))
 
 
-def _tf32_allowed() -> bool:
+def _allows_tf32() -> bool:
     try:
         return torch.get_float32_matmul_precision() != "highest"
     except RuntimeError:  # torch's newer settings are in use: cuDNN's own is then deliberate too
@@ -186,7 +186,7 @@ def _full_precision(x: Tensor) -> Iterator[None]:
     the results would then differ from the specification by a thousand times the rounding of
     float32. The setting is process-wide, so it is changed only for the call.
     """
-    if not x.is_cuda or x.dtype != torch.float32 or _tf32_allowed():
+    if not x.is_cuda or x.dtype != torch.float32 or _allows_tf32():
         yield
         return
     # Torch 2.9 and later have a setting for each kind of operation, and refuse to mix it with the
@@ -194,9 +194,9 @@ def _full_precision(x: Tensor) -> Iterator[None]:
     newer = hasattr(cudnn_rnn, "fp32_precision")
     settings: Any = cudnn_rnn if newer else torch.backends.cudnn
     name = "fp32_precision" if newer else "allow_tf32"
-    former = getattr(settings, name)
+    before = getattr(settings, name)
     setattr(settings, name, "ieee" if newer else False)
     try:
         yield
     finally:
-        setattr(settings, name, former)
+        setattr(settings, name, before)

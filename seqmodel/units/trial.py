@@ -32,31 +32,31 @@ def try_unit(
 
     with torch.random.fork_rng(devices=[]), torch.device("cpu"):
         torch.manual_seed(0)
-        whole = replace(spec, forms={})  # forms make no gradient zero or infinite
+        full = replace(spec, forms={})  # forms make no gradient zero or infinite
         unit = Unit(
-            whole, 3, 5, backend="reference", gate_activation=gate_activation,
+            full, 3, 5, backend="reference", gate_activation=gate_activation,
             activation=activation, bias=bias,
         ).double()  # fmt: skip
         x = 5 * torch.randn(16, 32, 3, dtype=torch.float64)
-        waiting: list[Weight] | None = None  # all of them
-        while waiting is None or waiting:
+        pending: list[Weight] | None = None  # all of them
+        while pending is None or pending:
             h, _ = unit(x)
             unit.zero_grad()
             (h * torch.randn_like(h)).sum().backward()
             stacked = {term: None if w is None else w.grad for term, w in unit.weights().items()}
             gates, gradients = unit.gates(), by_gate(spec, stacked)
-            found = {
+            pairs = {
                 weight: (w, gradient)
-                for weight in waiting or spec.weights
+                for weight in pending or spec.weights
                 if (w := gates[weight.gate].get(weight.term)) is not None
                 and (gradient := gradients[weight.gate].get(weight.term)) is not None
             }
-            for weight, (_, gradient) in found.items():
-                if waiting is None and not torch.isfinite(gradient).all():
+            for weight, (_, gradient) in pairs.items():
+                if pending is None and not torch.isfinite(gradient).all():
                     fail(weight, "the gradient of {} is not finite")
-            waiting = [weight for weight, (_, gradient) in found.items() if not gradient.any()]
-            if len(waiting) == len(found):
-                fail(waiting[0], "{} has no effect on h: its gradient stays zero")
+            pending = [weight for weight, (_, gradient) in pairs.items() if not gradient.any()]
+            if len(pending) == len(pairs):
+                fail(pending[0], "{} has no effect on h: its gradient stays zero")
             with torch.no_grad():
-                for w, gradient in found.values():
+                for w, gradient in pairs.values():
                     w.add_(0.1 * torch.randn_like(w) * gradient.any())

@@ -33,7 +33,7 @@ def run_of(frame, *, folder="runs/x", **options):
             weight.add_(0.2 * torch.randn_like(weight))
         if config.clock:
             model.encoder.clock.start_at(np.array([40, 52, 90]))
-            model.encoder.clock.watch(np.arange(1, n) for n in (9, 14, 17))
+            model.encoder.clock.fit_held(np.arange(1, n) for n in (9, 14, 17))
     return Run(config, frame, 3, 90, folder=Path(folder), model=model)
 
 

@@ -45,7 +45,7 @@ def made(name):
         output.start_at_data(frames)
     else:
         steer(encoder, torch.Generator().manual_seed(2))
-    run = run.telling({"who": "b", "n": "3"} if known_labels else {})
+    run = run.conditioned({"who": "b", "n": "3"} if known_labels else {})
     return run, mu_law.decode(mu_law.encode(frames)) if name == "mu-law" else frames
 
 

@@ -120,7 +120,7 @@ def test_labels_are_an_input(name):
     for labels, columns in (({}, [0] * 5), ({"who": "b", "n": "3"}, [0, 1, 0, 0, 1])):
         session.restart()
         told = session(heard(frames), given=frames, labels=columns)
-        wanted = run.telling(labels).nll(frames)
+        wanted = run.conditioned(labels).nll(frames)
         np.testing.assert_allclose(nats(told["logits"], frames), wanted, rtol=0, atol=1e-4)
 
 

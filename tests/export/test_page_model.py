@@ -141,9 +141,14 @@ def test_menus_tell_the_labels(chrome, tmp_path, make_run, write_page):
     """From the exported ones on, by hand and by a link; what a link cannot say is as exported."""
     known = {"who": ("a", 'b"<&'), "n": ("1", "2", "3")}
     run = make_run(tmp_path, model="tied", unit="gru", known_labels=known)
-    exported = run.telling({"n": "2"})
+    exported = run.conditioned({"n": "2"})
     chrome.open(write_page(exported))
-    told = [exported, run.telling({"who": 'b"<&', "n": "2"}), run.telling({"who": "a"}), exported]
+    told = [
+        exported,
+        run.conditioned({"who": 'b"<&', "n": "2"}),
+        run.conditioned({"who": "a"}),
+        exported,
+    ]
     for k, wanted in enumerate(told):
         if k == 1:
             chrome.choose("label-0", 'b"<&')

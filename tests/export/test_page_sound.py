@@ -42,7 +42,7 @@ def make_run(folder, *, rate=8000, dtype="int16", labels=None, **options):
             if name == "output.ending.bias":
                 weight.sub_(4.5)
     run = Run(config, frame, 3, FRAMES, folder=folder, model=model.eval())
-    return run.telling(labels or {})
+    return run.conditioned(labels or {})
 
 
 def sampled(run, seed, number=0, temperature=1.0):
@@ -73,7 +73,7 @@ def test_the_same_seed_gives_the_same_samples(chrome, tmp_path, write_page,
     lengths = set()
     told = [("", run)]
     if run.model.known_labels:
-        told.append(("model.tell([1, 0, 0, 0, 0]);", run.telling({"who": "a"})))
+        told.append(("model.tell([1, 0, 0, 0, 0]);", run.conditioned({"who": "a"})))
         told.append(("model.tell([0, 1, 0, 0, 1]);", run))  # as it was exported
     pieces = ((1, 0, 1.0), (2**64, 2, 1.0), (3, 1, 0.8), (4, 0, 0))
     for (seed, number, temperature), (tell, wanted) in product(pieces, told):

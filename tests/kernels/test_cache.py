@@ -180,7 +180,7 @@ def test_files_unused_for_a_month_are_removed(folder):
     month = time.time() - 31 * 24 * 60 * 60
     for path in (used, unused):
         os.utime(path, (month, month))
-    assert cache.kept(used.stem, bytes) != b""  # found, so used
+    assert cache.cached(used.stem, bytes) != b""  # found, so used
     left = folder / f".{unused.name}.seqmodel-0123456789ab"  # by a process killed while writing
     letter = folder / "letter.o"
     for path in (left, letter):

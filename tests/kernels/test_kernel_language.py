@@ -165,7 +165,7 @@ def test_a_text_about_one_piece_is_compiled_for_several(lanes):
     for piece in range(5):
         expected, given = np.zeros(3), x[piece].double().numpy()
         in_lanes(given, table.numpy(), expected, np.zeros(3), 0, 1, 1, 0, 1)
-        np.testing.assert_allclose(job.made["y"][piece], expected, rtol=1e-14)
+        np.testing.assert_allclose(job.created["y"][piece], expected, rtol=1e-14)
 
 
 def test_no_statement_depends_on_a_condition_that_differs_between_lanes():

@@ -67,7 +67,7 @@ def session(tmp_path_factory, struck_dataset, audio_dataset, recordings, train):
                 return unhurried.emit_object(binding.parse_assembly(source))
 
             # Nothing is kept on disk, and no time is spent to make faster what runs once.
-            patch.setattr(jit.disk, "kept", lambda name, make: make())
+            patch.setattr(jit.disk, "cached", lambda name, make: make())
             patch.setattr(jit, "_compiled", compiled)
             for unit, (output, model) in [*zip(cycle(UNITS), kinds, strict=False)][::step]:
                 data = datasets[OUTPUTS[output].values]

@@ -103,7 +103,7 @@ def test_panels_hold_every_column(dtype, threads, transposed):
         count = -(-N // width)
         b = matrix.t() if transposed else matrix
         filled = F.pad(b, (0, count * width - N)).view(K, count, width)
-        assert torch.equal(job.made["panels"], filled.transpose(0, 1)), (K, N)
+        assert torch.equal(job.created["panels"], filled.transpose(0, 1)), (K, N)
 
 
 @DTYPES
@@ -111,7 +111,7 @@ def test_panels_hold_every_column(dtype, threads, transposed):
 @pytest.mark.parametrize("small", [0, 1 << 16])
 def test_outer_products_over_all_frames(dtype, threads, small, monkeypatch):
     """Both ways to split the work; tables of each thread are added and transposed."""
-    monkeypatch.setattr(outer_module, "_SMALL", small)
+    monkeypatch.setattr(outer_module, "_MAX_PER_THREAD", small)
     monkeypatch.setattr(outer_module, "_FEW_FRAMES", 0)
     for M, N in product(SIZES, (1, 16, 33, 88)):
         a, b = torch.randn(300, 2 * M, dtype=dtype)[:, :M], torch.randn(300, N, dtype=dtype)

@@ -11,7 +11,7 @@ from guards import Guards
 from seqmodel.kernels.code.emit import padded, panel_width
 from seqmodel.kernels.linear.outer import folding
 from seqmodel.kernels.run import memory
-from seqmodel.kernels.run.calls import Arena, fields_as
+from seqmodel.kernels.run.calls import Arena, declare
 from seqmodel.kernels.run.memory import buffer
 from seqmodel.kernels.run.signature import NEW, Array, Signature, packed, per_thread
 from seqmodel.kernels.run.threads import compile_kernel, parallel_for
@@ -80,7 +80,7 @@ def test_new_arrays_are_made_as_declared():
     """Otherwise the kernel would write beyond them, which the guards here would detect."""
     given = fields(a=torch.arange(30.0).view(5, 6)[:, :3], b=NEW, sums=NEW, counts=NEW, w=NEW)
     job = compiled().job(given)
-    found = {name: (array.dtype, array.shape) for name, array in job.made.items()}
+    found = {name: (array.dtype, array.shape) for name, array in job.created.items()}
     width = panel_width(4)
     assert found == {
         "b": (torch.float32, (5, 3)),
@@ -89,7 +89,7 @@ def test_new_arrays_are_made_as_declared():
         "w": (torch.float32, (-(-6 // width), 3, width)),
     }
     parallel_for([job], 2)
-    torch.testing.assert_close(job.made["b"], 7 * given["a"])
+    torch.testing.assert_close(job.created["b"], 7 * given["a"])
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ def test_new_arrays_are_made_as_declared():
     [
         (lambda: parallel_for([folding(SUMS, torch.zeros(2, 3))], 3), "fold .* 2 threads, not 3"),
         (lambda: TWO.layout(8)(a=Arena().take(5, 3), b=Arena().take(5, 3)), "b .* float64 .3, 5"),
-        (lambda: fields_as("two", {"a": torch.ones(3, 2).t()}), "two: a must be contiguous"),
+        (lambda: declare("two", {"a": torch.ones(3, 2).t()}), "two: a must be contiguous"),
     ],
 )
 def test_threads_slots_and_fields_of_a_call_are_checked_too(call, message):
@@ -141,8 +141,8 @@ def test_freed_memory_stays_with_the_process():
 
 
 def test_large_blocks_are_reused_but_never_too_early(monkeypatch):
-    monkeypatch.setattr(memory, "LARGE", 1 << 20)
-    monkeypatch.setattr(memory, "KEEP_BYTES", 1 << 24)
+    monkeypatch.setattr(memory, "MMAP_BYTES", 1 << 20)
+    monkeypatch.setattr(memory, "MAX_SPARE_BYTES", 1 << 24)
     monkeypatch.setattr(memory, "_spare", deque())
     first = buffer(torch.float32, 300, 1000)
     place, part = first.data_ptr(), first[7]
@@ -152,5 +152,5 @@ def test_large_blocks_are_reused_but_never_too_early(monkeypatch):
     del part
     assert buffer(torch.float32, 250, 1100).data_ptr() == place
     # Small buffers never use spare blocks.
-    monkeypatch.setattr(memory, "LARGE", 1 << 22)
+    monkeypatch.setattr(memory, "MMAP_BYTES", 1 << 22)
     assert buffer(torch.float32, 250, 1100).data_ptr() != place

@@ -74,7 +74,7 @@ def test_a_chord_held_as_long_as_a_last_one_is_evidence_of_the_end(last):
     others = [1, 2, 4, 2, 8, 3]
     held = Clock(held=True)
     ages = [np.concatenate([[0], *(1 + np.arange(n) for n in [*others, end])])[:-1] for end in last]
-    held.watch(ages)
+    held.fit_held(ages)
     chances = chances_by_hand(last, 40)
     prior, going = math.log(len(last) / sum(len(age) - 1 for age in ages)), float(len(last))
     for age in range(40):
@@ -85,7 +85,7 @@ def test_a_chord_held_as_long_as_a_last_one_is_evidence_of_the_end(last):
         going *= 1 - chances[age]
     assert float(held.held[7]) > 0 > float(held.held[1])
     assert (held.held[10:].diff() >= 0).all()  # to the end, where nothing was ever seen
-    held.watch([np.zeros(1, int)] * 2)
+    held.fit_held([np.zeros(1, int)] * 2)
     assert held.held.isfinite().all()  # pieces of one frame, which is always the last
 
 

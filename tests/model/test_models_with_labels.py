@@ -15,7 +15,7 @@ from seqmodel.data.bundled import FRAMES, FRAMES_WITH_ONSETS
 from seqmodel.media.audio.frames import AudioFrames
 from seqmodel.media.labels import combinations, natsorted
 from seqmodel.model import sequence
-from seqmodel.model.sequence import LEFT_OUT
+from seqmodel.model.sequence import LABEL_DROPOUT
 from seqmodel.training.update import window_gradient
 
 KNOWN = {"who": ("ann", "bob"), "digit": ("1", "2", "10")}
@@ -41,8 +41,8 @@ def test_a_label_is_a_bias_of_the_unit_and_of_the_output():
     frames = torch.rand(30, 2, 88, dtype=torch.float64).round()
     with torch.no_grad():
         expected = nats(plain, plain.start(2), frames)
-        found = nats(told, told.labelled(told.start(2), np.array([[2, 3], [0, 0]])), frames)
-        of_all = nats(told, told.telling([2, 3]).start(2), frames)
+        found = nats(told, told.with_labels(told.start(2), np.array([[2, 3], [0, 0]])), frames)
+        of_all = nats(told, told.conditioned([2, 3]).start(2), frames)
         untold = nats(told, told.start(2), frames)
     assert torch.allclose(found[:, 0], expected[:, 0], rtol=1e-12)
     assert torch.equal(found[:, 1], untold[:, 1])
@@ -65,7 +65,7 @@ def test_compiled_sampling_is_told_too(frame, options):
     model = random_model({"end": False, **options}, replace(frame, known_labels=KNOWN), std=0.2)
     prime, drawn = np.zeros((3, frame.frame_size), np.float32), []
     for labels in ([0, 0], [1, 3]):
-        compiled, plain, _ = compiled_and_plain(model.telling(labels), prime, 15)
+        compiled, plain, _ = compiled_and_plain(model.conditioned(labels), prime, 15)
         np.testing.assert_array_equal(compiled, plain)
         drawn.append(compiled)
     assert (drawn[0] != drawn[1]).any()
@@ -76,18 +76,18 @@ def test_in_training_a_tenth_of_each_label_is_left_out():
     model = random_model({"model": "frame-wise"}, LABELLED)
     labels = np.tile([2, 3], (20_000, 1))
     torch.manual_seed(3)
-    columns = model.labelled(model.start(20_000), labels, some=True).labels
+    columns = model.with_labels(model.start(20_000), labels, dropout=True).labels
     shares = [float((columns[:, place] == 0).float().mean()) for place in (1, 4)]
-    assert shares == pytest.approx([1 - (1 - LEFT_OUT) ** 2] * 2, abs=0.006)
-    assert float((columns.sum(1) == 0).float().mean()) == pytest.approx(LEFT_OUT, abs=0.006)
-    assert model.labelled(model.start(2), labels[:2]).labels.sum() == 4
+    assert shares == pytest.approx([1 - (1 - LABEL_DROPOUT) ** 2] * 2, abs=0.006)
+    assert float((columns.sum(1) == 0).float().mean()) == pytest.approx(LABEL_DROPOUT, abs=0.006)
+    assert model.with_labels(model.start(2), labels[:2]).labels.sum() == 4
 
 
 def test_a_window_goes_on_with_the_labels_of_its_pieces(monkeypatch):
     """Where a batch is joined to the one before, whose pieces were others; later windows keep."""
-    monkeypatch.setattr(sequence, "LEFT_OUT", 0.0)
+    monkeypatch.setattr(sequence, "LABEL_DROPOUT", 0.0)
     model = random_model({"model": "frame-wise"}, LABELLED).train()
-    carries = {0: model.labelled(model.start(2), np.array([[1, 0], [2, 2]]))}
+    carries = {0: model.with_labels(model.start(2), np.array([[1, 0], [2, 2]]))}
     config = Config(weight_noise=0.0)
     state = SimpleNamespace(model=model, config=config, device="cpu", carries=carries)
     frames, lengths = np.zeros((5, 2, 88), np.uint8), np.array([9, 4])

@@ -22,15 +22,15 @@ from seqmodel.export.onnx.encoders import _places
 from seqmodel.media.music.grid import Grid
 from seqmodel.media.music.metre import MAX_SIGNATURES, signature_row, signatures
 from seqmodel.model.ages import AGES, SILENT, SOUNDING, UNCHANGED, unchanged_before
-from seqmodel.model.bars import BARS, BEATS, DIGITS, LEFT, PLACES, write_place
+from seqmodel.model.bars import BARS, BEATS, DIGITS, POSITIONS, REMAINING, write_position
 from seqmodel.model.build import with_sizes
 from seqmodel.model.clock import MOST_HELD
 from seqmodel.model.echo import LONGEST, REACH_BACK, STEPS
-from seqmodel.model.motifs import CONTEXTS, MOST, MOTIFS
+from seqmodel.model.motifs import CONTEXTS, MAX_COUNT, MOTIFS
 from seqmodel.model.notes import NoteEncoder
 from seqmodel.model.sequence import SequenceModel
 from seqmodel.outputs.note_unit import NoteUnitOutput
-from seqmodel.outputs.notes import as_drawn
+from seqmodel.outputs.notes import with_forced_strikes
 from seqmodel.outputs.notes_tied import below_size
 from seqmodel.sampling.sampler import Sampler
 from seqmodel.training.state import TrainingState
@@ -55,7 +55,7 @@ def piece_of(T, notes, *, onsets, seed):
     if not onsets:
         return sounding.astype(float)
     drawn = torch.from_numpy(np.hstack([sounding, struck]).astype(float))
-    return as_drawn(drawn, torch.cat([torch.zeros(1, 2 * notes), drawn[:-1]])).numpy()
+    return with_forced_strikes(drawn, torch.cat([torch.zeros(1, 2 * notes), drawn[:-1]])).numpy()
 
 
 def ages_by_hand(frames, notes):
@@ -111,7 +111,7 @@ def motifs_by_hand(frames, notes):
     for t, frame in enumerate(frames):
         for (_, note), key in keys.items():
             counts, sounds = seen[key], int(frame[note])
-            counts[sounds] = min(counts[sounds] + 1, MOST)
+            counts[sounds] = min(counts[sounds] + 1, MAX_COUNT)
             if counts[1 - sounds] > 2:
                 counts[1 - sounds] = counts[1 - sounds] // 2 + 1
         keys = {}
@@ -138,9 +138,9 @@ def place_by_hand(found, steps, frame):
     elapsed = Fraction(frame - first, steps) / Fraction(4 * (3 if dotted else 1), of)  # in beats
     beat = math.floor(elapsed)
     numbers = [0] * BARS
-    numbers[math.floor((elapsed - beat) * PLACES)] = 1
-    numbers[PLACES + min(beat % count, BEATS - 1)] = 1
-    numbers[PLACES + BEATS + min(count - 1 - beat % count, LEFT - 1)] = 1
+    numbers[math.floor((elapsed - beat) * POSITIONS)] = 1
+    numbers[POSITIONS + min(beat % count, BEATS - 1)] = 1
+    numbers[POSITIONS + BEATS + min(count - 1 - beat % count, REMAINING - 1)] = 1
     numbers[-DIGITS:] = [int(digit) for digit in f"{beat // count % 8:03b}"[::-1]]
     return numbers
 
@@ -196,7 +196,9 @@ def test_notes_read_what_the_definitions_say_however_a_piece_is_cut(T, notes, on
     )
     pieces = [piece_of(T, notes, onsets=onsets, seed=seed) for seed in (1, 2)]
     start = encoder.start(torch.zeros(1, dtype=torch.float64), 2)
-    start = encoder.told(start, np.stack([FRAMES.given({"metre": metre}) for metre in OF_TWO]))
+    start = encoder.with_metres(
+        start, np.stack([FRAMES.given({"metre": metre}) for metre in OF_TWO])
+    )
     whole = read_however_cut(encoder, torch.from_numpy(np.stack(pieces, 1)), start)
     told = whole.skip.view(T, 2, notes, -1).numpy()
     for b, (piece, metre) in enumerate(zip(pieces, OF_TWO, strict=True)):
@@ -277,7 +279,7 @@ def test_the_place_is_the_definition(changes, first, steps):
     for frame in range(0, 100, 1 + steps // 24):
         expected = place_by_hand(found, steps, frame)
         place = np.full(BARS, np.nan)
-        write_place(place, told, frame, MAX_SIGNATURES)
+        write_position(place, told, frame, MAX_SIGNATURES)
         assert place.tolist() == expected
 
 

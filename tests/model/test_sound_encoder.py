@@ -273,7 +273,7 @@ def test_a_piece_that_goes_on_from_another_has_a_grid_of_its_own():
     encoder = SoundEncoder(8000, 1).eval()
     encoder.known.copy_(known_at(8000).packed())
     past = encoder.encode(voice(80, 2).unsqueeze(2), encoder.start(torch.zeros(1), 2)).last
-    joined = encoder.joined(past)
+    joined = encoder.carried_over(past)
     names = [name for name, size in encoder.predictors.sizes.items() for _ in range(size)]
     changed = (joined.memory != past.memory).any(0).nonzero().flatten().tolist()
     assert [names[k] for k in changed] == ["grid", "seen"]

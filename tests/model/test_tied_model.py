@@ -14,7 +14,7 @@ from seqmodel.media.registry import presets_of
 from seqmodel.model import notes, sequence
 from seqmodel.model.build import build_model, with_sizes
 from seqmodel.model.encoder import Past
-from seqmodel.model.notes import OF_FRAME, PITCH, NoteEncoder
+from seqmodel.model.notes import FRAME_INPUTS, PITCH, NoteEncoder
 from seqmodel.units.module import Unit
 
 pytestmark = pytest.mark.usefixtures("unoptimised")
@@ -55,11 +55,11 @@ def test_a_note_reads_the_frame_before(notes, onsets, dtype):
                 sum(x for m, x in enumerate(frame) if (m - n - c) % 12 == 0) for c in range(12)
             ]
             expected = torch.tensor([*window, *classes, sum(frame) / 12], dtype=torch.float64)
-            assert torch.equal(ours[k, n, :OF_FRAME], expected.to(dtype)), (k, n)
+            assert torch.equal(ours[k, n, :FRAME_INPUTS], expected.to(dtype)), (k, n)
             if onsets:
                 strikes = [0 if m is None else struck[k][m] for m in around]
-                assert ours[k, n, OF_FRAME + PITCH :].tolist() == strikes
-    pitch = ours[:, :, OF_FRAME : OF_FRAME + PITCH]
+                assert ours[k, n, FRAME_INPUTS + PITCH :].tolist() == strikes
+    pitch = ours[:, :, FRAME_INPUTS : FRAME_INPUTS + PITCH]
     assert (pitch[0] == pitch[2]).all()
 
 
@@ -77,7 +77,7 @@ def random_notes(T, B, D, *, onsets):
 @KINDS
 def test_in_training_whole_notes_are_missing_from_what_is_read(onsets, hits, monkeypatch):
     """In half of the pieces; never from what is predicted, nor once the model is trained."""
-    monkeypatch.setattr(notes, "FREEZING", 0)
+    monkeypatch.setattr(notes, "FREEZE_SHARE", 0)
     T, B, D = 9, 400, 5
     torch.manual_seed(3)
     frames, sounding, struck = random_notes(T, B, D, onsets=onsets)
@@ -132,7 +132,7 @@ def test_in_training_frames_are_read_as_held(onsets, hits, monkeypatch):
     sounding = torch.rand(T, B, D) < 0.5
     frames = (torch.cat([sounding, sounding], 2) if onsets else sounding).double()
     encoder = NoteEncoder(D, onsets=onsets, hits=hits, noise=1e-9)
-    monkeypatch.setattr(notes, "FREEZING", 0.4e9)
+    monkeypatch.setattr(notes, "FREEZE_SHARE", 0.4e9)
     found = encoder.train().encode(frames, encoder.start(frames.new_zeros(1), B))
     assert torch.equal(found.frames, frames)
     inputs = found.inputs.view(T, B, D, -1)
@@ -151,8 +151,8 @@ def test_in_training_frames_are_read_as_held(onsets, hits, monkeypatch):
             stretches.append((first, last + 1 - first))
     firsts, lengths = np.array(stretches).T
     assert len(stretches) / B == pytest.approx(0.4, abs=0.08)
-    assert lengths.max() <= notes.HELD
-    assert np.mean(lengths) == pytest.approx(notes.HELD / 2, abs=6)
+    assert lengths.max() <= notes.FROZEN
+    assert np.mean(lengths) == pytest.approx(notes.FROZEN / 2, abs=6)
     assert np.mean(firsts) == pytest.approx(T / 2, abs=10)
 
 
@@ -190,7 +190,7 @@ def test_transposing_a_piece_transposes_its_likelihood(output, semitones):
     model = tied(output)
     (time_axis,) = model.layers()
     with torch.no_grad():
-        time_axis.W[:, OF_FRAME : OF_FRAME + PITCH] = 0
+        time_axis.W[:, FRAME_INPUTS : FRAME_INPUTS + PITCH] = 0
         if output == "note-unit":  # so that it forgets the lowest note within a few notes
             model.output.unit.U.mul_(0.3)
             model.output.unit.b.add_(2)

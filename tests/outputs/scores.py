@@ -71,7 +71,7 @@ def assert_compiled_draws_are_plain(output, chunks, temperature, uniforms_per_st
     draw = output.compiled_draw(DrawSetting(h, x, arena, chunk, temperature))
     memory = arena.memory()
     x.of(memory)[:] = 0
-    fields = CallFields([draw.call]).over(memory)
+    fields = CallFields([draw.call]).for_user(memory)
     run = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64)(draw.call.function)
     ours, theirs, ends = Uniforms(1, 2), Uniforms(1, 2), 0
     for rows in chunks:

@@ -8,7 +8,7 @@ from scores import assert_compiled_is_plain, both, compiled
 from torch.distributions import Bernoulli
 
 from seqmodel.outputs.bernoulli import BernoulliOutput
-from seqmodel.outputs.notes import free
+from seqmodel.outputs.notes import free_strikes
 from seqmodel.outputs.protocol import Window
 
 
@@ -144,7 +144,7 @@ def test_the_roll_costs_the_same_and_each_free_strike_one_bernoulli():
     assert again.float().mean() > 0.1
     torch.testing.assert_close(nats, roll + coins.where(again, torch.zeros(())).sum(-1))
     torch.testing.assert_close(output.onset_nats(logits, frames, past), nats - roll)
-    assert torch.equal(free(frames, past), again)
+    assert torch.equal(free_strikes(frames, past), again)
 
 
 def test_nothing_is_scored_or_drawn_without_the_frames_before():

@@ -45,7 +45,7 @@ def windows(split, stride):
 @pytest.mark.parametrize("frames", [1000, 20, 1])
 def test_frames_are_taken_evenly_from_all_pieces(monkeypatch, make_audio_config, split, frames):
     """Guards against taking first frames only, zeros before them, and seams between pieces."""
-    monkeypatch.setattr(sample_blocks, "_FRAMES", frames)
+    monkeypatch.setattr(sample_blocks, "_START_FRAMES", frames)
     expected = windows(split, max(1, sum(LENGTHS) // frames))
     (blocks,) = shown(monkeypatch, make_audio_config(output="gaussian"), split)
     np.testing.assert_array_equal(blocks, expected[:, C:])

@@ -14,7 +14,7 @@ from seqmodel.kernels.uniforms import Uniforms
 from seqmodel.model.build import build_model, with_sizes
 from seqmodel.outputs.bernoulli import BernoulliOutput, TiedBernoulliOutput
 from seqmodel.outputs.note_unit import NoteUnitOutput, notes_below
-from seqmodel.outputs.notes import as_drawn, note_count
+from seqmodel.outputs.notes import note_count, with_forced_strikes
 from seqmodel.outputs.notes_tied import below_size
 from seqmodel.units import make
 
@@ -97,7 +97,7 @@ def test_compiled_and_plain_agree_in_nats_and_every_gradient(
     line[T // 2] = line[T // 2 - 1]
     line[T // 2, :, notes:] = 0
     if onsets:  # determined strikes must have their value
-        line[1:] = as_drawn(line[1:], line[:-1])
+        line[1:] = with_forced_strikes(line[1:], line[:-1])
     frames, past = line[1:], line[:-1]
     lengths = np.array([T, -1, 1][:B])
     inside = torch.arange(T).unsqueeze(1) < torch.from_numpy(lengths)

@@ -47,7 +47,7 @@ def build(kind, notes, *, end=False, onsets=False, seed=0):
             output = NoteUnitOutput(h_size, unit, notes, end=end, onsets=onsets, first_change=first)
     known, columns = ({"who": ("a", "b")}, 2) if kind == "labelled" else ({}, 0)
     unit = units.make("gru", encoder.input_size + columns, 6)
-    model = SequenceModel(encoder, unit, output, known_labels=known).telling([2] * len(known))
+    model = SequenceModel(encoder, unit, output, known_labels=known).conditioned([2] * len(known))
     with torch.no_grad():
         for name, weight in model.named_parameters():
             strong = name.startswith("output") and ".first." not in name  # many add up in that

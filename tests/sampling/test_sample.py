@@ -257,15 +257,15 @@ def test_another_piece_begins_where_a_pause_lasts_too_long(seed, chunk, longest,
             yield uniforms.take(chunk, 2) ** 2, False
 
     stream = Uniforms(seed)
-    later = stream.apart()
+    later = stream.split()
     piece = DrawnPiece(draw(stream), limit)
     piece.cut_pauses(Pause(0.3, longest), draw, later)
     drawn = np.concatenate([*piece])
     stream = Uniforms(seed)
-    following, expected, held = stream.apart(), [], 0
+    following, expected, held = stream.split(), [], 0
     while len(expected) < limit:
         expected.append(stream.take(2) ** 2)
         held = held + 1 if max(expected[-1]) <= 0.3 else 0
         if held > longest:
-            stream, following, held = following, following.apart(), 0
+            stream, following, held = following, following.split(), 0
     np.testing.assert_array_equal(drawn, expected)

@@ -22,4 +22,4 @@ def name(request):
 @pytest.fixture(params=WIDE, ids=["afterwards", "step by step"])
 def summed(request, monkeypatch):
     """Both ways of summing the gradients of W and U, whatever the number of rows."""
-    monkeypatch.setattr(recurrence, "WIDE", request.param)
+    monkeypatch.setattr(recurrence, "MANY_ROWS", request.param)

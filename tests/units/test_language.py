@@ -179,4 +179,4 @@ b starts at uniform( -2, 1e-1 )"""
     assert 0 < drawn.max() <= 0.1
     assert abs(drawn.mean() + 0.95) < 0.2
     assert not torch.equal(drawn, again.b)
-    assert define(text, "u").starts[Weight("b", "h")].told() == "uniform(-2, 0.1)"
+    assert define(text, "u").starts[Weight("b", "h")].text() == "uniform(-2, 0.1)"

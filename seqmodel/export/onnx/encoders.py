@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from seqmodel.export.onnx.graph import DOUBLE, FLOAT, INT64, Graph, Step, Symbol
 from seqmodel.model.ages import SILENT, SOUNDING, UNCHANGED
-from seqmodel.model.bars import BARS, DIGITS, SIGNATURE, write_place
+from seqmodel.model.bars import BARS, DIGITS, SIGNATURE, write_position
 from seqmodel.model.clock import MOST_HELD
 from seqmodel.model.echo import LONGEST, REACH_BACK, STEPS
 from seqmodel.model.encoder import WindowEncoder
@@ -25,7 +25,7 @@ from seqmodel.model.motifs import (
     FARTHEST,
     FRAMES,
     HASHES,
-    MOST,
+    MAX_COUNT,
     MOTIFS,
     TRIES,
     count_scales,
@@ -156,7 +156,7 @@ def _places(given: NDArray[np.int64]) -> NDArray[np.float32]:
     bars = bar << DIGITS
     table = np.zeros((bars // math.gcd(bars, frame), BARS), np.float32)
     for frames, row in enumerate(table):
-        write_place(row, given, frames, 1)
+        write_position(row, given, frames, 1)
     return table
 
 
@@ -252,8 +252,8 @@ def _counted(g: Graph, cells: Symbol, chosen: Symbol, sounds: Symbol) -> Symbol:
         cell = g("Gather", values, note, axis=1)
         silences, sounded = cell / 256 % 256, cell % 256
         silences, sounded = (
-            g("Where", sounding, halved(silences), g("Min", silences + 1, MOST)),
-            g("Where", sounding, g("Min", sounded + 1, MOST), halved(sounded)),
+            g("Where", sounding, halved(silences), g("Min", silences + 1, MAX_COUNT)),
+            g("Where", sounding, g("Min", sounded + 1, MAX_COUNT), halved(sounded)),
         )
         cell = cell - cell % 65536 + silences * 256 + sounded
         shared = g("Equal", chosen, g.unsqueeze(own, 1))

@@ -23,9 +23,9 @@ from seqmodel.outputs.note_unit import NoteUnitOutput
 from seqmodel.outputs.notes import OCTAVE, NotesOutput
 from seqmodel.outputs.notes_tied import JOINING, TiedOutput
 from seqmodel.outputs.samples import (
-    LEAST_FINE,
     LEVEL_STEP,
     LOWEST,
+    MIN_FINE,
     SampleWiseOutput,
 )
 
@@ -250,7 +250,7 @@ def _sample_logistic(g: Graph, output: SampleLogisticOutput, reading: Reading) -
     logits, offsets, log_scales = g.split(linear(g, output.linear, h), [K, K, K], 1)
     certainty, spacing, anchor, level = g.split(h[:, -4:], [1, 1, 1, 1], 1)
     means, scales = offsets * level, g("Exp", log_scales) * level + output.floor
-    fine = g("Max", 1.0 - certainty, LEAST_FINE)
+    fine = g("Max", 1.0 - certainty, MIN_FINE)
     fine = g("Where", spacing > LEVEL_STEP, fine, 1.0)
 
     choice, noise, rounding = (reading.uniforms[:, k : k + 1] for k in range(3))

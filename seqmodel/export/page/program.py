@@ -130,7 +130,7 @@ def _told(
     def begun(labels: list[int]) -> NDArray[np.float64]:
         memory = compiled.arena.memory()
         memory[:] = 0
-        compiled.begin(memory, model.labelled(start, np.array([labels])))
+        compiled.begin(memory, model.with_labels(start, np.array([labels])))
         return memory.view(np.float64)
 
     sizes = [len(values) for values in model.known_labels.values()]

@@ -196,8 +196,8 @@ def _menus(run: Run) -> Markup:
     menus = []
     for k, (name, values) in enumerate(run.model.known_labels.items()):
         options = [
-            tag("option", value or "any", value=value, selected=place == run.model.told[k])
-            for place, value in enumerate(("", *values))
+            tag("option", text or "any", value=text, selected=n == run.model.default_labels[k])
+            for n, text in enumerate(("", *values))
         ]
         menu = tag("select", *options, id=f"label-{k}", name=f"is.{name}", data_do="restart")
         menus.append(tag("div", tag("label", name, for_=f"label-{k}"), menu))

@@ -23,10 +23,10 @@ from seqmodel.errors import SeqmodelError
 from seqmodel.files import TEMPORARY, open_input, write_file
 from seqmodel.system.files import is_private
 
-_FOLDER = "SEQMODEL_CACHE"
-_KEPT_DAYS = 30  # since last use
+_FOLDER_VARIABLE = "SEQMODEL_CACHE"
+_MAX_AGE_DAYS = 30  # since last use
 _DIGEST_SIZE = 32
-_OURS = re.compile(r"[0-9a-f]{64}\.(o|figures)")
+_CACHE_FILE = re.compile(r"[0-9a-f]{64}\.(o|figures)")
 """Names of cache files."""
 
 
@@ -36,7 +36,7 @@ def digest(*parts: str) -> str:
     return blake2b(text, digest_size=_DIGEST_SIZE).hexdigest()
 
 
-def kept(name: str, make: Callable[[], bytes], kind: str = "o") -> bytes:
+def cached(name: str, make: Callable[[], bytes], kind: str = "o") -> bytes:
     """The bytes cached under `name`, a digest; made and cached if missing or damaged.
 
     `kind` is the file's suffix: "o" for code, or "figures".
@@ -56,11 +56,11 @@ def kept(name: str, make: Callable[[], bytes], kind: str = "o") -> bytes:
 
 def _folder() -> Path | None:
     """The cache folder, created if needed; None unless only this user may write to it."""
-    given = os.environ.get(_FOLDER)
-    if given == "":
+    variable = os.environ.get(_FOLDER_VARIABLE)
+    if variable == "":
         return None
     try:
-        folder = Path(given).absolute() if given else user_cache_path("seqmodel") / "kernels"
+        folder = Path(variable).absolute() if variable else user_cache_path("seqmodel") / "kernels"
         if not folder.is_absolute():  # from older versions of platformdirs if there is no home
             return None
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -93,10 +93,10 @@ def _sweep(folder: Path) -> None:
 
     Runs once per process. Nothing else is removed: the folder may hold unrelated files.
     """
-    oldest = time.time() - _KEPT_DAYS * 24 * 60 * 60
+    oldest = time.time() - _MAX_AGE_DAYS * 24 * 60 * 60
     with suppress(OSError):  # another process may be sweeping too
         for path in folder.iterdir():
             temporary = TEMPORARY.fullmatch(path.name)
             name = temporary[1] if temporary else path.name
-            if _OURS.fullmatch(name) and path.stat().st_mtime < oldest:
+            if _CACHE_FILE.fullmatch(name) and path.stat().st_mtime < oldest:
                 path.unlink()

@@ -49,13 +49,13 @@ def target() -> Target:
 
 
 @contextmanager
-def emitting_for(chosen: Target) -> Iterator[None]:
+def emitting_for(other: Target) -> Iterator[None]:
     """Within this context, emit kernels and lay out their data for another target."""
-    before = _target.set(chosen)
+    token = _target.set(other)
     try:
         yield
     finally:
-        _target.reset(before)
+        _target.reset(token)
 
 
 PANEL = 2
@@ -261,7 +261,7 @@ class Emitter:
             return self.builder.load(address, align=self.precision.itemsize, typ=self.vector)
         kinds = [POINTER, ir.IntType(32), lanes.mask.type, self.vector]
         name = f"llvm.masked.load.v{self.lanes}f{8 * self.precision.itemsize}.p0"
-        function = self._named(name, self.vector, kinds)
+        function = self._intrinsic(name, self.vector, kinds)
         align = ir.Constant(ir.IntType(32), self.precision.itemsize)
         return self.builder.call(function, [address, align, lanes.mask, self.zero()])
 
@@ -288,21 +288,21 @@ class Emitter:
         if name in module.globals:
             return module.globals[name]
         kinds = [self.vector, POINTER, INT]
-        made = ir.Function(module, ir.FunctionType(ir.VoidType(), kinds), name)
-        made.linkage = "internal"
-        made.attributes.add("noinline")  # inlined into every tile, it would be slow to compile
-        b = ir.IRBuilder(made.append_basic_block())
-        e, (value, address, count) = Emitter(b, self.precision.itemsize), made.args
+        function = ir.Function(module, ir.FunctionType(ir.VoidType(), kinds), name)
+        function.linkage = "internal"
+        function.attributes.add("noinline")  # inlined into every tile, it would be slow to compile
+        b = ir.IRBuilder(function.append_basic_block())
+        e, (value, address, count) = Emitter(b, self.precision.itemsize), function.args
         width = self.lanes // 2
         while width:
             low, high = (e._half(value, width, upper=upper) for upper in (False, True))
-            fits, left = b.icmp_signed("!=", b.and_(count, e.int(width)), e.int(0)), [low, address]
-            with e.when(fits, left) as stored:
+            fits, rest = b.icmp_signed("!=", b.and_(count, e.int(width)), e.int(0)), [low, address]
+            with e.when(fits, rest) as after:
                 b.store(low, address, align=e.precision.itemsize)
-                stored[:] = high, e.offset(address, width)
-            (value, address), width = left, width // 2
+                after[:] = high, e.offset(address, width)
+            (value, address), width = rest, width // 2
         b.ret_void()
-        return made
+        return function
 
     def _half(self, value: Any, width: Any, *, upper: bool) -> Any:
         numbers = list(range(width, 2 * width) if upper else range(width))
@@ -314,14 +314,14 @@ class Emitter:
 
         Lanes beyond the first `count` repeat the last number: nothing else is read.
         """
-        b, found = self.builder, self.zero()
+        b, vector = self.builder, self.zero()
         last = b.sub(count, self.int(1))
         for lane in range(self.lanes):
             index = self.int(lane)
             index = b.select(b.icmp_signed("<", index, count), index, last)
             number = b.load(self.offset(address, self.mul(stride, index)), typ=self.real)
-            found = b.insert_element(found, number, ir.IntType(32)(lane))
-        return found
+            vector = b.insert_element(vector, number, ir.IntType(32)(lane))
+        return vector
 
     def scatter(self, value: Any, address: Any, stride: Any, count: Any) -> None:
         """Store the first `count` numbers of a vector (or all) at `address`, `stride` apart."""
@@ -336,12 +336,12 @@ class Emitter:
                 number = b.extract_element(value, lane)
                 b.store(number, self.offset(address, self.mul(stride, lane)))
 
-    def widened(self, address: Any, stored: "Emitter") -> Any:
-        """A full vector from memory, widened if `stored`'s type is narrower."""
-        if stored.real == self.real:
+    def widened(self, address: Any, source: "Emitter") -> Any:
+        """A full vector from memory, widened if `source`'s type is narrower."""
+        if source.real == self.real:
             return self.load(address)
-        narrow = ir.VectorType(stored.real, self.lanes)
-        value = self.builder.load(address, typ=narrow, align=stored.precision.itemsize)
+        narrow = ir.VectorType(source.real, self.lanes)
+        value = self.builder.load(address, typ=narrow, align=source.precision.itemsize)
         return self.builder.fpext(value, self.vector)
 
     def broadcast(self, address: Any) -> Any:
@@ -358,7 +358,7 @@ class Emitter:
         start = ir.Constant(self.real, -0.0)
         any_order = ("reassoc",)
         return self.builder.call(
-            self._named(name, self.real, kinds), [start, value], fastmath=any_order
+            self._intrinsic(name, self.real, kinds), [start, value], fastmath=any_order
         )
 
     def dot(self, a: Any, b: Any, count: Any) -> Any:
@@ -368,9 +368,9 @@ class Emitter:
             x, y = (self.load(self.offset(place, j), lanes) for place in (a, b))
             return self.builder.fmul(x, y, flags=FUSE)
 
-        return self.summed(count, products)
+        return self.sum_of(count, products)
 
-    def summed(self, count: Any, numbers: Callable[[Any, Lanes | None], Any]) -> Any:
+    def sum_of(self, count: Any, numbers: Callable[[Any, Lanes | None], Any]) -> Any:
         """The sum of `count` numbers; `numbers(j, lanes)` gives those from j on, 0 past lanes."""
         whole, total = self.builder.and_(count, self.int(-self.lanes)), [self.zero()]
         for start, stop in ((0, whole), (whole, count)):
@@ -381,14 +381,14 @@ class Emitter:
 
     def rounded(self, value: Any) -> Any:
         """Each number rounded to the nearest integer, ties to even."""
-        return self._of_each("rint", value)
+        return self._map_lanes("rint", value)
 
     def root(self, value: Any) -> Any:
-        return self._of_each("sqrt", value)
+        return self._map_lanes("sqrt", value)
 
-    def _of_each(self, function: str, value: Any) -> Any:
+    def _map_lanes(self, function: str, value: Any) -> Any:
         name = f"llvm.{function}.v{self.lanes}f{8 * self.precision.itemsize}"
-        return self.builder.call(self._named(name, self.vector, [self.vector]), [value])
+        return self.builder.call(self._intrinsic(name, self.vector, [self.vector]), [value])
 
     def zero(self) -> Any:
         return self.constant(0.0)
@@ -397,7 +397,7 @@ class Emitter:
         """A vector that holds `value` in every lane."""
         return ir.Constant(self.vector, [value] * self.lanes)
 
-    def whole(self, value: Any) -> Any:
+    def integer(self, value: Any) -> Any:
         """A vector that holds an integer in every lane."""
         return ir.Constant(self.integers, [value] * self.lanes)
 
@@ -408,7 +408,7 @@ class Emitter:
         mask = ir.Constant(ir.VectorType(ir.IntType(32), self.lanes), [0] * self.lanes)
         return b.shuffle_vector(single, ir.Constant(kind, ir.Undefined), mask)
 
-    def _named(self, name: str, returns: Any, kinds: Sequence[Any]) -> Any:
+    def _intrinsic(self, name: str, returns: Any, kinds: Sequence[Any]) -> Any:
         module = self.builder.module
         if name in module.globals:
             return module.globals[name]

@@ -33,7 +33,7 @@ _names: dict[int, str] = {}
 """Function names by address: unlike addresses, names are the same in every process."""
 _libraries: dict[str, "Library"] = {}
 """Libraries by the names of their functions."""
-_alive = set["Library"]()
+_used = set["Library"]()
 """Every library used: two of one text, made for two targets, share their names in `_libraries`."""
 
 COMPILER = llvmlite.__version__, str(binding.llvm_version_info), Path(__file__).read_text("utf-8")
@@ -46,25 +46,25 @@ def _prepare() -> None:
     binding.initialize_native_asmprinter()
 
 
-def compiled_once(compile_it: Callable[P, R]) -> Callable[P, R]:
-    """Cache the results of `compile_it` forever, by its arguments and the target.
+def compiled_once(compile_once: Callable[P, R]) -> Callable[P, R]:
+    """Cache the results of `compile_once` forever, by its arguments and the target.
 
     Only one thread compiles at a time: of two copies, one would be freed while another module may
     already call it. Lookups take no lock, since each training step makes many.
     """
-    kept: dict[tuple[Any, ...], R] = {}
+    results: dict[tuple[Any, ...], R] = {}
 
-    @wraps(compile_it)
+    @wraps(compile_once)
     def find(*args: P.args, **kwargs: P.kwargs) -> R:
         key = (target(), *args, *kwargs.items())
         try:
-            return kept[key]
+            return results[key]
         except KeyError:
             pass
         with _lock:
-            if key not in kept:
-                kept[key] = compile_it(*args, **kwargs)
-            return kept[key]
+            if key not in results:
+                results[key] = compile_once(*args, **kwargs)
+            return results[key]
 
     return find
 
@@ -77,9 +77,9 @@ def function(
 
     The body must end with a return if there is a type to return; otherwise one is appended.
     """
-    made = ir.Function(module, ir.FunctionType(returns or ir.VoidType(), kinds), name)
-    builder = ir.IRBuilder(made.append_basic_block())
-    yield Emitter(builder, itemsize), *made.args
+    written = ir.Function(module, ir.FunctionType(returns or ir.VoidType(), kinds), name)
+    builder = ir.IRBuilder(written.append_basic_block())
+    yield Emitter(builder, itemsize), *written.args
     if returns is None:
         builder.ret_void()
 
@@ -106,12 +106,12 @@ def call_compiled(
     `parameters`. If a type `returns` is given, it returns what `write` returns.
     """
     kinds = tuple(argument.type for argument in arguments)
-    library = _written(write, e.precision.itemsize, kinds, returns, parameters)
+    library = _compiled_function(write, e.precision.itemsize, kinds, returns, parameters)
     return call_at(e.builder, library.address(write.__name__), returns or ir.VoidType(), arguments)
 
 
 @compiled_once
-def _written(
+def _compiled_function(
     write: Callable[..., Any], itemsize: int, kinds: Sequence[Any], returns: Any, parameters: Any
 ) -> "Library":
     module = ir.Module(write.__name__)
@@ -134,7 +134,7 @@ class Library:
     def __init__(self, module: Any) -> None:
         _prepare()
         self.source = source = str(module)
-        self.called = called(module)
+        self.calls = libraries_called(module)
         self.names = dict[str, str]()
         if folder := os.environ.get(_DUMP):
             Path(folder).mkdir(parents=True, exist_ok=True)
@@ -144,17 +144,17 @@ class Library:
             *target, opt=3, jit=True
         )
         self._name = disk.digest(source, *target, *COMPILER)
-        code = disk.kept(self._name, lambda: _compiled(source, machine))
+        code = disk.cached(self._name, lambda: _compiled(source, machine))
         self._engine = binding.create_mcjit_compiler(binding.parse_assembly(""), machine)
         self._engine.add_object_file(binding.ObjectFileRef.from_data(code))
         self._engine.finalize_object()
 
     def address(self, name: str) -> int:
-        found = int(self._engine.get_function_address(name))
-        self.names[name] = _names[found] = f"{name}_{self._name}"
-        _libraries[_names[found]] = self
-        _alive.add(self)
-        return found
+        address = int(self._engine.get_function_address(name))
+        self.names[name] = _names[address] = f"{name}_{self._name}"
+        _libraries[_names[address]] = self
+        _used.add(self)
+        return address
 
     def function(self, name: str, kinds: Sequence[Any], returns: Any = None) -> Callable[..., Any]:
         """A Python function that calls `name` with addresses and integers; any result is an int."""
@@ -162,7 +162,7 @@ class Library:
         return native.function(self.address(name), types, returns and native.INT)
 
 
-def called(module: Any) -> list[Library]:
+def libraries_called(module: Any) -> list[Library]:
     """The libraries that a module calls directly."""
     return [_libraries[name] for name in module.globals if name in _libraries]
 

@@ -104,7 +104,7 @@ class Pointer:
 
 
 @dataclass(frozen=True)
-class Written:
+class Inline:
     """What a text can call, given as an argument, but not contain: vector code, other kernels."""
 
     write: Callable[..., Any]
@@ -114,7 +114,7 @@ class Written:
 def translate(e: Emitter, text: Callable[..., Any], **arguments: Any) -> Any:
     """Append a text's instructions; returns the text's result.
 
-    Arguments are a `Pointer` for an array, an instruction's value, a constant, or a `Written`.
+    Arguments are a `Pointer` for an array, an instruction's value, a constant, or a `Inline`.
 
     Raises:
         SyntaxError: if the text is not in the language.
@@ -122,16 +122,16 @@ def translate(e: Emitter, text: Callable[..., Any], **arguments: Any) -> Any:
     return _Translation(e, text, arguments).result
 
 
-def _constant(value: Any) -> bool:
+def _is_constant(value: Any) -> bool:
     return not isinstance(value, ir.Value | Pointer)
 
 
-def _wide(value: Any) -> bool:
+def _is_vector(value: Any) -> bool:
     """Whether a value differs between lanes."""
     return isinstance(getattr(value, "type", None), ir.VectorType)
 
 
-def _number(kind: Any) -> Any:
+def _scalar_type(kind: Any) -> Any:
     """The type of a number, or of the numbers in a vector."""
     return kind.element if isinstance(kind, ir.VectorType) else kind
 
@@ -157,7 +157,7 @@ class _Translation:
             for node in ast.walk(function)
             if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
         )
-        self._fixed = dict(arguments)
+        self._bound = dict(arguments)
         """Names that stand for one value: constants, arrays, and what is not assigned here."""
         self._slots: dict[str, Any] = {}
         """Where assigned numbers are stored, by name."""
@@ -166,7 +166,7 @@ class _Translation:
         """Whether names of reals that are assigned twice hold one real for each lane."""
         for name in set(arguments) & set(self._assigned):
             self._assigned[name] += 1
-            self._assign(function, name, self._fixed.pop(name))
+            self._assign(function, name, self._bound.pop(name))
         *body, last = function.body
         returns = isinstance(last, ast.Return) and last.value is not None
         self._block(body if returns else function.body)
@@ -187,13 +187,13 @@ class _Translation:
             case ast.Assign(targets=[target], value=value):
                 self._store(target, self._value(value))
             case ast.AugAssign(target=target, op=op, value=value):
-                now = self._value(target)
-                self._store(target, self._binary(node, op, now, self._value(value)))
+                current = self._value(target)
+                self._store(target, self._binary(node, op, current, self._value(value)))
             case ast.If(test=test, body=body, orelse=other):
                 condition = self._truth(node, self._value(test))
-                if _constant(condition):
+                if _is_constant(condition):
                     self._block(body if condition else other)
-                elif _wide(condition):
+                elif _is_vector(condition):
                     self._fail(node, "the condition differs between lanes")
                 else:
                     with self._b.if_else(condition) as (yes, no):
@@ -210,25 +210,25 @@ class _Translation:
             case ast.Return():
                 self._fail(node, "return must be the text's last statement")
             case _:
-                what = type(node).__name__.lower()
-                self._fail(node, f"{what} is not in the language of kernels")
+                kind = type(node).__name__.lower()
+                self._fail(node, f"{kind} is not in the language of kernels")
 
     def _loop(self, node: ast.For, name: str, call: ast.Call) -> None:
         if name in self._slots:
             self._fail(node, f"{name} is assigned elsewhere too")
         kind, bounds = ast.unparse(call.func), [self._value(a) for a in call.args]
-        if kind == "unrolled" and all(map(_constant, bounds)):
+        if kind == "unrolled" and all(map(_is_constant, bounds)):
             for value in unrolled(*bounds):
-                self._fixed[name] = value
+                self._bound[name] = value
                 self._block(node.body)
-        elif kind == "range" and (len(bounds) < 3 or (_constant(bounds[2]) and bounds[2] > 0)):
+        elif kind == "range" and (len(bounds) < 3 or (_is_constant(bounds[2]) and bounds[2] > 0)):
             start, stop, step = [0, *bounds, 1] if len(bounds) == 1 else [*bounds, 1][:3]
             with self._e.loop(self._integer(node, start), self._integer(node, stop), step) as k:
-                self._fixed[name] = k
+                self._bound[name] = k
                 self._block(node.body)
         else:
             self._fail(node, "loops are over range with a constant step above 0, or over unrolled")
-        self._fixed.pop(name, None)
+        self._bound.pop(name, None)
 
     def _store(self, target: ast.expr, value: Any) -> None:
         if isinstance(target, ast.Name):
@@ -239,14 +239,14 @@ class _Translation:
             self._fail(target, "only names and elements of arrays are assigned")
 
     def _assign(self, node: ast.AST, name: str, value: Any) -> None:
-        if isinstance(value, Pointer) or (_constant(value) and self._assigned[name] == 1):
+        if isinstance(value, Pointer) or (_is_constant(value) and self._assigned[name] == 1):
             if self._assigned[name] > 1:
                 self._fail(node, f"{name} is an array and is assigned twice")
-            self._fixed[name] = value
+            self._bound[name] = value
             return
-        value = self._lifted(value)
-        if _number(value.type) == _TRUTH:
-            value = self._as(node, value, INT)
+        value = self._operand(value)
+        if _scalar_type(value.type) == _TRUTH:
+            value = self._converted(node, value, INT)
         if self._in_vectors and self._assigned[name] > 1 and value.type == self._e.real:
             value = self._e.splat(value, self._e.vector)
         if name not in self._slots:
@@ -262,7 +262,7 @@ class _Translation:
         match node:
             case ast.Constant(value=bool() | int() | float() | str() as value):
                 return value
-            case ast.Attribute(value=owner, attr=name) if _constant(value := self._value(owner)):
+            case ast.Attribute(value=owner, attr=name) if _is_constant(value := self._value(owner)):
                 return getattr(value, name)
             case ast.Name():
                 return self._name(node)
@@ -270,28 +270,28 @@ class _Translation:
                 base = self._array(node, self._value(array))
                 return self._from(base, self._value(start) if start else 0, node)
             case ast.Subscript():
-                if _constant(values := self._value(node.value)):
+                if _is_constant(values := self._value(node.value)):
                     return values[self._value(node.slice)]
                 return self._get(self._element(node))
             case ast.BinOp(left=left, op=op, right=right):
                 return self._binary(node, op, self._value(left), self._value(right))
             case ast.UnaryOp(op=ast.USub(), operand=operand):
                 value = self._value(operand)
-                if _constant(value):
+                if _is_constant(value):
                     return -value
-                real = _number(value.type) == self._e.real
+                real = _scalar_type(value.type) == self._e.real
                 return self._b.fneg(value) if real else self._b.neg(value)
             case ast.UnaryOp(op=ast.Not(), operand=operand):
                 truth = self._truth(node, self._value(operand))
-                return not truth if _constant(truth) else self._b.not_(truth)
+                return not truth if _is_constant(truth) else self._b.not_(truth)
             case ast.Compare(left=left, ops=ops, comparators=others):
                 values = [self._value(one) for one in (left, *others)]
                 found = [
                     self._compare(node, *one) for one in zip(ops, values, values[1:], strict=False)
                 ]
-                if all(map(_constant, found)):
+                if all(map(_is_constant, found)):
                     return all(found)
-                return reduce(self._b.and_, self._in_lanes(map(self._lifted, found)))
+                return reduce(self._b.and_, self._in_lanes(map(self._operand, found)))
             case ast.BoolOp(op=op, values=[*first, last]):
                 rest = first[0] if len(first) == 1 else ast.BoolOp(op, first)
                 test, other = ast.copy_location(rest, node), ast.Constant(isinstance(op, ast.Or))
@@ -308,88 +308,88 @@ class _Translation:
         if node.id in self._slots:
             slot = self._slots[node.id]
             return self._b.load(slot, typ=slot.allocated_type)
-        for scope in (self._fixed, self._globals, vars(builtins)):
+        for scope in (self._bound, self._globals, vars(builtins)):
             if node.id in scope:
                 return scope[node.id]
         return self._fail(node, f"{node.id} has no value here")
 
     def _call(self, node: ast.Call) -> Any:  # noqa: PLR0911
         e, b = self._e, self._b
-        called, given = self._value(node.func), [self._value(a) for a in node.args]
-        if called in (min, max, len) and all(map(_constant, given)):
-            return called(*given)
-        if called in (min, max) and len(given) == 2:
-            first, second = self._alike(node, *given)
-            sign = ast.Lt() if called is min else ast.Gt()
+        function, args = self._value(node.func), [self._value(a) for a in node.args]
+        if function in (min, max, len) and all(map(_is_constant, args)):
+            return function(*args)
+        if function in (min, max) and len(args) == 2:
+            first, second = self._same_type(node, *args)
+            sign = ast.Lt() if function is min else ast.Gt()
             return b.select(self._compare(node, sign, second, first), second, first)
-        if called is float:
-            return self._as(node, given[0], e.real)
-        if called in (int, round, log, exp):
-            return self._of_real(called, self._as(node, given[0], e.real))
-        if called in (copy, clear):
-            *arrays, count = given
+        if function is float:
+            return self._converted(node, args[0], e.real)
+        if function in (int, round, log, exp):
+            return self._real_function(function, self._converted(node, args[0], e.real))
+        if function in (copy, clear):
+            *arrays, count = args
             addresses = [self._array(node, one).address for one in arrays]
             widest = Emitter(b, e.precision.itemsize)  # whatever this text's lanes are
-            write: Any = widest.copy if called is copy else widest.clear
+            write: Any = widest.copy if function is copy else widest.clear
             return write(*addresses, self._integer(node, count))
-        if called is side_by_side:
-            return Pointer(self._array(node, given[0]).address, e.vector)
-        if isinstance(called, Written):
-            return called.write(
-                *(one.address if isinstance(one, Pointer) else self._lifted(one) for one in given)
+        if function is side_by_side:
+            return Pointer(self._array(node, args[0]).address, e.vector)
+        if isinstance(function, Inline):
+            return function.write(
+                *(one.address if isinstance(one, Pointer) else self._operand(one) for one in args)
             )
-        if not inspect.isfunction(called):
+        if not inspect.isfunction(function):
             return self._fail(node, f"{ast.unparse(node.func)} is not a text")
-        return translate(e, called, **inspect.signature(called).bind(*given).arguments)
+        return translate(e, function, **inspect.signature(function).bind(*args).arguments)
 
     def _conditional(
         self, node: ast.expr, test: ast.expr, yes: ast.expr, no: ast.expr, *, truth: bool = False
     ) -> Any:
         """`yes` or `no`: one is computed, or both if lanes differ; as truth values if `truth`."""
         condition, b = self._truth(node, self._value(test)), self._b
-        if _constant(condition):
+        if _is_constant(condition):
             return self._value(yes if condition else no)
-        if _wide(condition):
+        if _is_vector(condition):
             values = [self._value(one) for one in (yes, no)]
             if truth:
-                values = [self._lifted(self._truth(node, value)) for value in values]
+                values = [self._operand(self._truth(node, value)) for value in values]
             else:
-                values = self._alike(node, *values)
+                values = self._same_type(node, *values)
             return b.select(*self._in_lanes([condition, *values]))
-        found = []
+        values_by_block = []
         with b.if_else(condition) as branches:
             for branch, one in zip(branches, (yes, no), strict=True):
                 with branch:
                     value = self._value(one)
-                    value = self._lifted(self._truth(node, value) if truth else value)
-                    found.append((value, b.block))
-        kinds = {value.type for value, _ in found}
+                    value = self._operand(self._truth(node, value) if truth else value)
+                    values_by_block.append((value, b.block))
+        kinds = {value.type for value, _ in values_by_block}
         if len(kinds) > 1:
             self._fail(node, f"{ast.unparse(node)} is an integer or a real")
-        chosen = b.phi(*kinds)
-        for value, block in found:
-            chosen.add_incoming(value, block)
-        return chosen
+        result = b.phi(*kinds)
+        for value, block in values_by_block:
+            result.add_incoming(value, block)
+        return result
 
     def _binary(self, node: ast.AST, op: ast.operator, x: Any, y: Any) -> Any:
         if type(op) not in _OPERATORS:
             self._fail(node, f"{type(op).__name__} is not in the language of kernels")
-        compute, of_integers, of_reals = _OPERATORS[type(op)]
-        if _constant(x) and _constant(y):
+        compute, integer_op, real_op = _OPERATORS[type(op)]
+        if _is_constant(x) and _is_constant(y):
             return compute(x, y)
-        if of_integers in ("sdiv", "srem"):
+        if integer_op in ("sdiv", "srem"):
             return self._floored(node, op, x, y)
-        first, second = self._alike(node, x, y, real=of_integers is None)
-        name = of_reals if _number(first.type) == self._e.real else of_integers
+        first, second = self._same_type(node, x, y, real=integer_op is None)
+        name = real_op if _scalar_type(first.type) == self._e.real else integer_op
         if name is None:
             self._fail(node, f"{type(op).__name__} is of integers")
-        fused = {"flags": FUSE} if _wide(first) and name == of_reals else {}
+        fused = {"flags": FUSE} if _is_vector(first) and name == real_op else {}
         return getattr(self._b, name)(first, second, **fused)
 
     def _floored(self, node: ast.AST, op: ast.operator, x: Any, y: Any) -> Any:
         """x // y or x % y, rounded down as Python does; instructions round towards zero."""
         b, division = self._b, isinstance(op, ast.FloorDiv)
-        if _constant(y) and y > 0 and y & (y - 1) == 0:
+        if _is_constant(y) and y > 0 and y & (y - 1) == 0:
             operand = self._e.int(y.bit_length() - 1 if division else y - 1)
             x, operand = self._in_lanes([self._integer(node, x), operand])
             return (b.ashr if division else b.and_)(x, operand)
@@ -397,26 +397,26 @@ class _Translation:
         x, y, zero = self._in_lanes(operands)
         rest = b.srem(x, y)
         other_sign = b.icmp_signed("<", b.xor(rest, y), zero)
-        low = b.and_(b.icmp_signed("!=", rest, zero), other_sign)
+        adjust = b.and_(b.icmp_signed("!=", rest, zero), other_sign)
         if division:
-            return b.sub(b.sdiv(x, y), self._as(node, low, INT))
-        return b.add(rest, b.select(low, y, zero))
+            return b.sub(b.sdiv(x, y), self._converted(node, adjust, INT))
+        return b.add(rest, b.select(adjust, y, zero))
 
     def _compare(self, node: ast.AST, op: ast.cmpop, x: Any, y: Any) -> Any:
         if type(op) not in _COMPARISONS:
             self._fail(node, f"{type(op).__name__} is not in the language of kernels")
         compute, sign = _COMPARISONS[type(op)]
-        if _constant(x) and _constant(y):
+        if _is_constant(x) and _is_constant(y):
             return compute(x, y)
-        x, y = self._alike(node, x, y)
-        if _number(x.type) == INT:
+        x, y = self._same_type(node, x, y)
+        if _scalar_type(x.type) == INT:
             return self._b.icmp_signed(sign, x, y)
         # Nan differs from everything; every other comparison with it is false.
         return (self._b.fcmp_unordered if sign == "!=" else self._b.fcmp_ordered)(sign, x, y)
 
     # Kinds
 
-    def _lifted(self, value: Any) -> Any:
+    def _operand(self, value: Any) -> Any:
         """A constant as an operand."""
         if isinstance(value, bool):
             return ir.Constant(_TRUTH, value)
@@ -424,61 +424,61 @@ class _Translation:
             return self._e.int(value)
         return ir.Constant(self._e.real, value) if isinstance(value, float) else value
 
-    def _as(self, node: ast.AST, value: Any, kind: Any) -> Any:
+    def _converted(self, node: ast.AST, value: Any, kind: Any) -> Any:
         """A number, in each lane if wide, as a real or an integer; a real never becomes one."""
         if isinstance(value, Pointer):
             self._fail(node, "an array is not a number")
-        if _constant(value) and kind == self._e.real:
+        if _is_constant(value) and kind == self._e.real:
             return ir.Constant(kind, float(value))
-        value = self._lifted(value)
+        value = self._operand(value)
 
-        def alike(kind: Any) -> Any:
-            return ir.VectorType(kind, self._e.lanes) if _wide(value) else kind
+        def widened(kind: Any) -> Any:
+            return ir.VectorType(kind, self._e.lanes) if _is_vector(value) else kind
 
-        if _number(value.type) == _TRUTH:
-            value = self._b.zext(value, alike(INT))
-        if _number(value.type) == INT and kind == self._e.real:
-            return self._b.sitofp(value, alike(kind))
-        if _number(value.type) != kind:
+        if _scalar_type(value.type) == _TRUTH:
+            value = self._b.zext(value, widened(INT))
+        if _scalar_type(value.type) == INT and kind == self._e.real:
+            return self._b.sitofp(value, widened(kind))
+        if _scalar_type(value.type) != kind:
             self._fail(node, "a real stands where an integer is needed")
         return value
 
     def _in_lanes(self, values: Iterable[Any]) -> list[Any]:
         """The values, in every lane if one of them differs between lanes."""
         values = list(values)
-        if any(map(_wide, values)):
-            kinds = [ir.VectorType(_number(value.type), self._e.lanes) for value in values]
+        if any(map(_is_vector, values)):
+            kinds = [ir.VectorType(_scalar_type(value.type), self._e.lanes) for value in values]
             pairs = zip(values, kinds, strict=True)
-            values = [v if _wide(v) else self._e.splat(v, kind) for v, kind in pairs]
+            values = [v if _is_vector(v) else self._e.splat(v, kind) for v, kind in pairs]
         return values
 
-    def _of_real(self, called: Any, value: Any) -> Any:
+    def _real_function(self, function: Any, value: Any) -> Any:
         """`int`, `round`, `log` or `exp` of a real."""
         e = self._e
-        x = value if _wide(value) else e.splat(value, e.vector)
-        if called is int:
-            found = self._b.fptosi(x, ir.VectorType(INT, e.lanes))
-        elif called is round:
-            found = e.rounded(x)
+        x = value if _is_vector(value) else e.splat(value, e.vector)
+        if function is int:
+            result = self._b.fptosi(x, ir.VectorType(INT, e.lanes))
+        elif function is round:
+            result = e.rounded(x)
         else:
-            found = (Vector(e, x).log() if called is log else Vector(e, x).exp()).value
-        return found if _wide(value) else self._b.extract_element(found, e.int(0))
+            result = (Vector(e, x).log() if function is log else Vector(e, x).exp()).value
+        return result if _is_vector(value) else self._b.extract_element(result, e.int(0))
 
     def _integer(self, node: ast.AST, value: Any) -> Any:
-        return self._as(node, value, INT)
+        return self._converted(node, value, INT)
 
-    def _alike(self, node: ast.AST, x: Any, y: Any, *, real: bool = False) -> list[Any]:
+    def _same_type(self, node: ast.AST, x: Any, y: Any, *, real: bool = False) -> list[Any]:
         """Two numbers of one kind: reals if `real`, or if either is one."""
-        types = (_number(getattr(v, "type", None)) for v in (x, y) if not isinstance(v, float))
+        types = (_scalar_type(getattr(v, "type", None)) for v in (x, y) if not isinstance(v, float))
         reals = real or isinstance(x, float) or isinstance(y, float) or self._e.real in types
         kind = self._e.real if reals else INT
-        return self._in_lanes([self._as(node, x, kind), self._as(node, y, kind)])
+        return self._in_lanes([self._converted(node, x, kind), self._converted(node, y, kind)])
 
     def _truth(self, node: ast.AST, value: Any) -> Any:
         """Whether a number is not zero; constants remain constants."""
-        if _constant(value):
+        if _is_constant(value):
             return bool(value)
-        is_truth = _number(value.type) == _TRUTH
+        is_truth = _scalar_type(value.type) == _TRUTH
         return value if is_truth else self._compare(node, ast.NotEq(), value, 0)
 
     # Arrays
@@ -494,47 +494,47 @@ class _Translation:
     def _from(self, array: Pointer, index: Any, node: ast.AST) -> Pointer:
         """The array from an index on."""
         b, index, addresses = self._b, self._integer(node, index), array.address
-        if not _wide(index) and not isinstance(addresses, list):
+        if not _is_vector(index) and not isinstance(addresses, list):
             return Pointer(b.gep(addresses, [index], source_etype=array.kind), array.kind)
         lanes = [self._e.int(lane) for lane in range(self._e.lanes)]
         if not isinstance(addresses, list):
             own = lanes if isinstance(array.kind, ir.VectorType) else [self._e.int(0)] * len(lanes)
-            number = _number(array.kind)
+            number = _scalar_type(array.kind)
             addresses = [b.gep(addresses, [lane], source_etype=number) for lane in own]
-        steps = [b.extract_element(index, lane) for lane in lanes] if _wide(index) else [index]
+        steps = [b.extract_element(index, lane) for lane in lanes] if _is_vector(index) else [index]
         pairs = zip(addresses, steps * (len(lanes) // len(steps)), strict=True)
         return Pointer([b.gep(a, [k], source_etype=array.kind) for a, k in pairs], array.kind)
 
-    def _get(self, place: Pointer) -> Any:
+    def _get(self, element: Pointer) -> Any:
         """The number at a place, of the kernel's type if it is a real."""
-        e, b, number = self._e, self._b, _number(place.kind)
-        if isinstance(place.address, list):
+        e, b, number = self._e, self._b, _scalar_type(element.kind)
+        if isinstance(element.address, list):
             value = ir.Constant(ir.VectorType(number, e.lanes), ir.Undefined)
-            for lane, address in enumerate(place.address):
+            for lane, address in enumerate(element.address):
                 loaded = b.load(address, typ=number)
                 value = b.insert_element(value, loaded, e.int(lane))
         else:
-            align = e.precision.itemsize if isinstance(place.kind, ir.VectorType) else None
-            value = b.load(place.address, typ=place.kind, align=align)
+            align = e.precision.itemsize if isinstance(element.kind, ir.VectorType) else None
+            value = b.load(element.address, typ=element.kind, align=align)
         if number in (INT, e.real):
             return value
         if isinstance(number, ir.IntType):
             return b.zext(value, INT)
-        return b.fpext(value, e.vector if _wide(value) else e.real)
+        return b.fpext(value, e.vector if _is_vector(value) else e.real)
 
-    def _put(self, node: ast.AST, value: Any, place: Pointer) -> None:
+    def _put(self, node: ast.AST, value: Any, element: Pointer) -> None:
         """Store a number, rounded to the array's type."""
-        e, b, number = self._e, self._b, _number(place.kind)
-        value = self._as(node, value, INT if number == INT else e.real)
-        in_lanes = isinstance(place.kind, ir.VectorType) or isinstance(place.address, list)
-        if _wide(value) and not in_lanes:
+        e, b, number = self._e, self._b, _scalar_type(element.kind)
+        value = self._converted(node, value, INT if number == INT else e.real)
+        in_lanes = isinstance(element.kind, ir.VectorType) or isinstance(element.address, list)
+        if _is_vector(value) and not in_lanes:
             self._fail(node, "a number that differs between lanes stands where one is needed")
-        if in_lanes and not _wide(value):
+        if in_lanes and not _is_vector(value):
             value = e.splat(value, ir.VectorType(value.type, e.lanes))
         if number not in (INT, e.real):
             value = b.fptrunc(value, ir.VectorType(number, e.lanes) if in_lanes else number)
-        if isinstance(place.address, list):
-            for lane, address in enumerate(place.address):
+        if isinstance(element.address, list):
+            for lane, address in enumerate(element.address):
                 b.store(b.extract_element(value, e.int(lane)), address)
         else:
-            b.store(value, place.address, align=e.precision.itemsize if in_lanes else None)
+            b.store(value, element.address, align=e.precision.itemsize if in_lanes else None)

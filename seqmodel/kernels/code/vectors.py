@@ -27,7 +27,7 @@ def _operator(
 ) -> Callable[["Vector", "Vector | float"], "Vector"]:
     def operate(self: "Vector", other: "Vector | float") -> "Vector":
         x, y = (self._of(other), self.value) if swapped else (self.value, self._of(other))
-        return Vector(self.to, getattr(self.to.builder, op)(x, y, flags=FUSE))
+        return Vector(self.e, getattr(self.e.builder, op)(x, y, flags=FUSE))
 
     return operate
 
@@ -36,7 +36,7 @@ def _operator(
 class Vector:
     """A vector of the emitter's float type whose operators append instructions."""
 
-    to: Emitter = field(repr=False)
+    e: Emitter = field(repr=False)
     value: Any
 
     __add__ = __radd__ = _operator("fadd")
@@ -45,7 +45,7 @@ class Vector:
     __truediv__, __rtruediv__ = _operator("fdiv"), _operator("fdiv", swapped=True)
 
     def _of(self, other: "Vector | float") -> Any:
-        return other.value if isinstance(other, Vector) else self.to.constant(other)
+        return other.value if isinstance(other, Vector) else self.e.constant(other)
 
     def where(self, relation: str, limit: float, then: "Vector | float") -> "Vector":
         """`then` where the relation to `limit` holds; elsewhere, and for nan, this value."""
@@ -55,18 +55,18 @@ class Vector:
         self, where: "Vector", relation: str, limit: float, then: "Vector | float"
     ) -> "Vector":
         """Like `where`, but with the relation between another vector and `limit`."""
-        b = self.to.builder
-        holds = b.fcmp_ordered(relation, where.value, self.to.constant(limit))
-        return Vector(self.to, b.select(holds, self._of(then), self.value))
+        b = self.e.builder
+        holds = b.fcmp_ordered(relation, where.value, self.e.constant(limit))
+        return Vector(self.e, b.select(holds, self._of(then), self.value))
 
-    def chosen(self, limit: "Vector", then: "Vector", other: "Vector") -> "Vector":
+    def select_less(self, limit: "Vector", then: "Vector", other: "Vector") -> "Vector":
         """`then` in lanes where this is less than `limit`, `other` elsewhere."""
-        b = self.to.builder
+        b = self.e.builder
         less = b.fcmp_ordered("<", self.value, limit.value)
-        return Vector(self.to, b.select(less, then.value, other.value))
+        return Vector(self.e, b.select(less, then.value, other.value))
 
     def sqrt(self) -> "Vector":
-        return Vector(self.to, self.to.root(self.value))
+        return Vector(self.e, self.e.root(self.value))
 
     def clamp(self, low: float, high: float) -> "Vector":
         """This value limited to [low, high]; nan stays nan."""
@@ -74,10 +74,10 @@ class Vector:
 
     def between(self, low: float, high: float, then: float) -> "Vector":
         """`then` in lanes whose value is inside the open interval, zero elsewhere."""
-        b, to = self.to.builder, self.to
-        above = b.fcmp_ordered(">", self.value, to.constant(low))
-        below = b.fcmp_ordered("<", self.value, to.constant(high))
-        return Vector(to, b.select(b.and_(above, below), to.constant(then), to.zero()))
+        b, e = self.e.builder, self.e
+        above = b.fcmp_ordered(">", self.value, e.constant(low))
+        below = b.fcmp_ordered("<", self.value, e.constant(high))
+        return Vector(e, b.select(b.and_(above, below), e.constant(then), e.zero()))
 
     def exp_parts(self) -> tuple["Vector", "Vector"]:
         """(scale, rest) such that exp(x) = scale (1 + rest), scale a power of two.
@@ -85,7 +85,7 @@ class Vector:
         x = n log(2) + r, n an integer. Adding 1.5 * 2^mantissa rounds x / log(2) to n and leaves n
         in the low bits, from which a shift moves it into the exponent.
         """
-        p, b = self.to.precision, self.to.builder
+        p, b = self.e.precision, self.e.builder
         x = self.clamp(-p.largest, p.largest)
         round_to_whole = 1.5 * 2.0**p.mantissa
         shifted = x * float(1 / np.log(2)) + round_to_whole
@@ -94,9 +94,9 @@ class Vector:
         half = float(np.log(2) / 2)
         rest = r.in_powers(polynomial(lambda r: np.expm1(r) / r, -half, half, p.exp_degree))
 
-        bits = b.shl(b.bitcast(shifted.value, self.to.integers), self.to.whole(p.mantissa))
-        bits = b.add(bits, self.to.whole(p.bias << p.mantissa))
-        return Vector(self.to, b.bitcast(bits, self.to.vector)), rest * r
+        bits = b.shl(b.bitcast(shifted.value, self.e.integers), self.e.integer(p.mantissa))
+        bits = b.add(bits, self.e.integer(p.bias << p.mantissa))
+        return Vector(self.e, b.bitcast(bits, self.e.vector)), rest * r
 
     def exp(self) -> "Vector":
         """exp(x), with x clamped so that the result is a normal number."""
@@ -105,7 +105,7 @@ class Vector:
 
     def twice_atanh(self) -> "Vector":
         """2 atanh(x), which is log((1 + x) / (1 - x)), for |x| <= 1/3."""
-        degree = self.to.precision.log1p_degree
+        degree = self.e.precision.log1p_degree
         q = self * self
         return self * q.in_powers(
             polynomial(lambda q: 2 * np.arctanh(np.sqrt(q)) / np.sqrt(q), 0.0, 1 / 9, degree)
@@ -118,18 +118,18 @@ class Vector:
         exponent's bits lie above the mantissa's, n is the difference between the bits of x and of
         sqrt(1/2), shifted.
         """
-        p, b, to = self.to.precision, self.to.builder, self.to
+        p, b, e = self.e.precision, self.e.builder, self.e
 
         integers, reals = (np.int32, np.float32) if p.itemsize == 4 else (np.int64, np.float64)
         root = int(np.sqrt(reals(0.5)).view(integers))
-        bits = b.bitcast(self.value, to.integers)
-        n = b.ashr(b.sub(bits, to.whole(root)), to.whole(p.mantissa))
-        m = Vector(to, b.bitcast(b.sub(bits, b.shl(n, to.whole(p.mantissa))), to.vector))
-        power = Vector(to, b.sitofp(n, to.vector))
+        bits = b.bitcast(self.value, e.integers)
+        n = b.ashr(b.sub(bits, e.integer(root)), e.integer(p.mantissa))
+        m = Vector(e, b.bitcast(b.sub(bits, b.shl(n, e.integer(p.mantissa))), e.vector))
+        power = Vector(e, b.sitofp(n, e.vector))
         log_m = ((m - 1.0) / (m + 1.0)).twice_atanh()
         total = power * p.log2[0] + (power * p.log2[1] + log_m)
         return Vector(
-            to, b.select(b.fcmp_unordered("uno", self.value, self.value), self.value, total.value)
+            e, b.select(b.fcmp_unordered("uno", self.value, self.value), self.value, total.value)
         )
 
     def softplus(self) -> tuple["Vector", "Vector"]:
@@ -145,18 +145,18 @@ class Vector:
 
     def maximum(self, other: "Vector") -> "Vector":
         """The larger of the two; a nan in `other` is ignored."""
-        b = self.to.builder
+        b = self.e.builder
         larger = b.fcmp_ordered(">", other.value, self.value)
-        return Vector(self.to, b.select(larger, other.value, self.value))
+        return Vector(self.e, b.select(larger, other.value, self.value))
 
     def over_lanes(self, combine: Callable[["Vector", "Vector"], "Vector"]) -> "Vector":
         """All lanes reduced to one number, in every lane."""
-        to, total, half = self.to, self, self.to.lanes // 2
+        e, total, half = self.e, self, self.e.lanes // 2
         while half:
-            others = [(lane + half) % to.lanes for lane in range(to.lanes)]
-            mask = ir.Constant(ir.VectorType(ir.IntType(32), to.lanes), others)
-            turned = to.builder.shuffle_vector(total.value, total.value, mask)
-            total, half = combine(total, Vector(to, turned)), half // 2
+            others = [(lane + half) % e.lanes for lane in range(e.lanes)]
+            mask = ir.Constant(ir.VectorType(ir.IntType(32), e.lanes), others)
+            rotated = e.builder.shuffle_vector(total.value, total.value, mask)
+            total, half = combine(total, Vector(e, rotated)), half // 2
         return total
 
     def below(self, logits: "Vector") -> Any:
@@ -165,11 +165,11 @@ class Vector:
         u < 1 / (1 + exp(-logit)) is tested as u (1 + exp(-logit)) < 1, without a division.
         """
         product = self * (logits * -1.0).exp() + self
-        return self.to.builder.fcmp_ordered("<", product.value, self.to.constant(1.0))
+        return self.e.builder.fcmp_ordered("<", product.value, self.e.constant(1.0))
 
     def masked(self, lanes: Lanes) -> "Vector":
         """This value in active lanes, zero elsewhere."""
-        return Vector(self.to, self.to.builder.select(lanes.mask, self.value, self.to.zero()))
+        return Vector(self.e, self.e.builder.select(lanes.mask, self.value, self.e.zero()))
 
     def in_powers(self, coefficients: list[float]) -> "Vector":
         """A polynomial's value at this vector, by Estrin's scheme: a short dependency chain."""
@@ -202,8 +202,8 @@ def _sigmoid(x: Vector) -> Vector:
 
 def _tanh(x: Vector) -> Vector:
     scale, rest = (x * 2.0).exp_parts()
-    less_one = scale * rest + (scale - 1.0)  # exp(2 x) - 1, exact near zero
-    return less_one / (less_one + 2.0)
+    expm1 = scale * rest + (scale - 1.0)  # exp(2 x) - 1, exact near zero
+    return expm1 / (expm1 + 2.0)
 
 
 def _hard_sigmoid(x: Vector) -> Vector:
@@ -211,7 +211,7 @@ def _hard_sigmoid(x: Vector) -> Vector:
 
 
 def _relu_slope(y: Vector) -> Vector:
-    return Vector(y.to, y.to.constant(1.0)).replaced(y, "<=", 0.0, 0.0)
+    return Vector(y.e, y.e.constant(1.0)).replaced(y, "<=", 0.0, 0.0)
 
 
 def _exp(x: Vector) -> Vector:

@@ -12,7 +12,7 @@ from typing import Any
 from llvmlite import binding
 
 from seqmodel.kernels.code import cache as disk
-from seqmodel.kernels.code.jit import COMPILER, Library, called, optimised
+from seqmodel.kernels.code.jit import COMPILER, Library, libraries_called, optimised
 
 STACK = 1 << 16
 """Bytes at the start of memory for the module's constants and stack; the rest is free."""
@@ -27,11 +27,11 @@ def webassembly(module: Any, name: str) -> bytes:
 
     It imports `env.__linear_memory`, and `env.__stack_pointer`, which starts at `STACK`.
     """
-    source, libraries = str(module), list(_all(called(module), set()))
+    source, libraries = str(module), list(_all(libraries_called(module), set()))
     parts = [source, *(library.source for library in libraries)]
-    here = Path(__file__).read_text("utf-8")  # how the module is made
-    key = disk.digest(*parts, here, name, *COMPILER)
-    return disk.kept(key, lambda: _exporting(_object(source, name, libraries), name))
+    version = Path(__file__).read_text("utf-8")  # how the module is made
+    key = disk.digest(*parts, version, name, *COMPILER)
+    return disk.cached(key, lambda: _with_export(_object(source, name, libraries), name))
 
 
 def _all(libraries: list[Library], seen: set[int]) -> Iterator[Library]:
@@ -40,7 +40,7 @@ def _all(libraries: list[Library], seen: set[int]) -> Iterator[Library]:
         if id(library) not in seen:
             seen.add(id(library))
             yield library
-            yield from _all(library.called, seen)
+            yield from _all(library.calls, seen)
 
 
 def _object(source: str, name: str, libraries: list[Library]) -> bytes:
@@ -52,20 +52,20 @@ def _object(source: str, name: str, libraries: list[Library]) -> bytes:
     def parsed(source: str, names: dict[str, str]) -> Any:
         part = binding.parse_assembly(source)
         part.triple, part.data_layout = _TRIPLE, str(machine.target_data)
-        for own, known_as in names.items():
-            part.get_function(own).name = known_as
+        for name_here, unique_name in names.items():
+            part.get_function(name_here).name = unique_name
         return part
 
-    whole = parsed(source, {})
+    linked = parsed(source, {})
     for library in libraries:
-        whole.link_in(parsed(library.source, library.names))
-    for function in whole.functions:
+        linked.link_in(parsed(library.source, library.names))
+    for function in linked.functions:
         if not function.is_declaration and function.name != name:
             function.linkage = "internal"
-    return optimised(whole, machine)
+    return optimised(linked, machine)
 
 
-def _exporting(code: bytes, name: str) -> bytes:
+def _with_export(code: bytes, name: str) -> bytes:
     """The object file as a module that exports its first function."""
     entry = bytes([1, len(name), *name.encode(), 0, 0])  # one export, of function number 0
     exports, written = bytes([_EXPORTS, len(entry)]) + entry, code[:8]
@@ -79,14 +79,14 @@ def _exporting(code: bytes, name: str) -> bytes:
 
 def _sections(code: bytes) -> Iterator[tuple[int, bytes]]:
     """Sections by number, each with its header."""
-    place = 8  # after the magic number and the version
-    while place < len(code):
-        start, size, shift = place, 0, 0
-        place += 1
+    position = 8  # after the magic number and the version
+    while position < len(code):
+        start, size, shift = position, 0, 0
+        position += 1
         while True:
-            digit, place = code[place], place + 1
+            digit, position = code[position], position + 1
             size, shift = size | (digit & 127) << shift, shift + 7
             if digit < 128:
                 break
-        place += size
-        yield code[start], code[start:place]
+        position += size
+        yield code[start], code[start:position]

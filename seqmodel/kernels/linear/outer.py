@@ -9,7 +9,7 @@ from torch import Tensor
 
 from seqmodel.kernels.code.emit import PANEL, POINTER, Emitter
 from seqmodel.kernels.code.jit import call_compiled
-from seqmodel.kernels.linear.matmul import copy_panel, most_rows, write_tile
+from seqmodel.kernels.linear.matmul import copy_panel, max_rows, write_tile
 from seqmodel.kernels.run.signature import (
     NEW,
     THREADS,
@@ -21,7 +21,7 @@ from seqmodel.kernels.run.signature import (
 )
 from seqmodel.kernels.run.threads import Job, compile_kernel
 
-_SMALL = 1 << 16  # up to this many numbers in C, each thread sums its own table
+_MAX_PER_THREAD = 1 << 16  # up to this many numbers in C, each thread sums its own table
 _FEW_FRAMES = 512  # up to this many, adding up the tables costs more than it gains
 BLOCK = 128
 """Frames in a block; B's packed block, with all its columns, should fit in the L2 cache."""
@@ -76,17 +76,17 @@ def outer(a: Tensor, b: Tensor, c: Tensor, threads: int) -> list[Job]:
     if not len(a):
         c.zero_()
         return []
-    if M * N > _SMALL or len(a) <= _FEW_FRAMES:
+    if M * N > _MAX_PER_THREAD or len(a) <= _FEW_FRAMES:
         return [_job(a, b, threads, c=c)]
     summing = _job(b, a, threads, tables=NEW)  # B' A, which folding transposes
-    return [summing, folding(summing.made["tables"], c)]
+    return [summing, folding(summing.created["tables"], c)]
 
 
-def _job(a: Tensor, b: Tensor, threads: int, **into: Field) -> Job:
+def _job(a: Tensor, b: Tensor, threads: int, **outputs: Field) -> Job:
     (K, M), N = a.shape, b.shape[1]
     sizes: KernelFields = {"K": K, "M": M, "N": N, "threads": threads}
     kernel = compile_kernel(_OUTER, b.element_size(), _write)
-    return kernel.job({**sizes, "a": a, "b": b, "scratch": NEW, **into})
+    return kernel.job({**sizes, "a": a, "b": b, "scratch": NEW, **outputs})
 
 
 def write_outer(
@@ -101,17 +101,17 @@ def write_outer(
     with e.loop(0, k, BLOCK) as k0:
         left = builder.sub(k, k0)
         block = builder.select(builder.icmp_signed("<", left, e.int(BLOCK)), left, e.int(BLOCK))
-        again = builder.or_(adds, builder.icmp_signed(">", k0, e.int(0)))
-        of_a, of_b = (e.offset(x, e.mul(k0, by)) for x, by in ((a, a_stride), (b, b_stride)))
-        arguments = [block, of_a, a_stride, of_b, b_stride, *others, again]
+        accumulate = builder.or_(adds, builder.icmp_signed(">", k0, e.int(0)))
+        a_k, b_k = (e.offset(x, e.mul(k0, step)) for x, step in ((a, a_stride), (b, b_stride)))
+        arguments = [block, a_k, a_stride, b_k, b_stride, *others, accumulate]
         call_compiled(e, outer_block, arguments)
 
 
 def _write(e: Emitter, f: dict[str, Any], thread: Any, threads: Any) -> None:
     b, M, N = e.builder, f["M"], f["N"]
     by_frames = b.icmp_unsigned("!=", f["tables"], POINTER(None))
-    at_once = _rows_at_once(e)
-    first, last = (e.mul(t, at_once) for t in e.share(e.parts(M, at_once), thread, threads))
+    rows = _tile_rows(e)
+    first, last = (e.mul(t, rows) for t in e.share(e.parts(M, rows), thread, threads))
     first_k, last_k = e.share(f["K"], thread, threads)
     first = b.select(by_frames, e.int(0), first)
     last = b.select(b.or_(by_frames, b.icmp_signed(">", last, M)), M, last)
@@ -131,9 +131,9 @@ def _write(e: Emitter, f: dict[str, Any], thread: Any, threads: Any) -> None:
     )  # fmt: skip
 
 
-def _rows_at_once(e: Emitter) -> int:
+def _tile_rows(e: Emitter) -> int:
     """Rows in a tile."""
-    return min(most_rows(), e.lanes)
+    return min(max_rows(), e.lanes)
 
 
 def outer_block(
@@ -145,29 +145,29 @@ def outer_block(
     Blocks of frames are packed first: with strides of a power of two, as A and B often have, their
     rows would evict each other from the cache.
     """
-    builder, width, at_once = e.builder, PANEL * e.lanes, _rows_at_once(e)
+    builder, width, tile_rows = e.builder, PANEL * e.lanes, _tile_rows(e)
     module, itemsize = builder.module, e.precision.itemsize
-    at_a_time = math.lcm(e.lanes, at_once) // e.lanes  # vectors, a whole number of tiles
-    assert at_a_time <= STRIP
-    strip = at_a_time * e.lanes
-    tiles = [write_tile(module, itemsize, at_once, v + 1, strip) for v in range(PANEL)]
+    strip_vectors = math.lcm(e.lanes, tile_rows) // e.lanes  # vectors, a whole number of tiles
+    assert strip_vectors <= STRIP
+    strip = strip_vectors * e.lanes
+    tiles = [write_tile(module, itemsize, tile_rows, v + 1, strip) for v in range(PANEL)]
     padded = e.mul(e.parts(N, width), width)
     packed_a = e.offset(scratch, e.mul(padded, BLOCK))
     with e.loop(0, padded, width) as j:
-        to = e.offset(scratch, e.mul(j, k))
-        copy_panel(e, e.offset(b, j), b_stride, builder.sub(N, j), k, to, PANEL)
+        target = e.offset(scratch, e.mul(j, k))
+        copy_panel(e, e.offset(b, j), b_stride, builder.sub(N, j), k, target, PANEL)
     with e.loop(0, M, strip) as i:
-        copy_panel(e, e.offset(a, i), a_stride, builder.sub(M, i), k, packed_a, at_a_time)
-        with e.loop(0, N, width) as j, e.loop(0, strip, at_once) as part:
+        copy_panel(e, e.offset(a, i), a_stride, builder.sub(M, i), k, packed_a, strip_vectors)
+        with e.loop(0, N, width) as j, e.loop(0, strip, tile_rows) as part:
             rows = builder.sub(M, e.add(i, part))
             with builder.if_then(builder.icmp_signed(">", rows, e.int(0))):
                 columns = builder.sub(N, j)
-                places = [
+                arguments = [
                     e.offset(packed_a, part), rows, e.offset(scratch, e.mul(j, k)),
                     e.offset(c, e.mul(e.add(i, part), c_stride), j), c_stride, k, columns, adds,
                 ]  # fmt: skip
                 vectors = builder.sub(e.parts(columns, e.lanes), e.int(1))
-                e.choose(vectors, [partial(builder.call, tile, places) for tile in tiles])
+                e.choose(vectors, [partial(builder.call, tile, arguments) for tile in tiles])
 
 
 _FOLD = Signature("fold", ("count", "I", "N"), (tables("I", "N"), Array("total", ("N", "I"))))
@@ -193,14 +193,14 @@ def _write_fold(e: Emitter, f: dict[str, Any], thread: Any, threads: Any, panels
         e.loop(0, I) as i,
     ):
         j, total = e.mul(vector, e.lanes), [e.zero()]
-        left = b.sub(N, j)
-        lanes = e.first_lanes(left)
+        remaining = b.sub(N, j)
+        lanes = e.first_lanes(remaining)
         row, stride = j, N
         if panels:
             stride = e.int(PANEL * e.lanes)
             within = b.srem(j, stride)
             row = e.add(e.mul(b.sub(j, within), I), within)
         with e.carrying(0, f["count"], 1, total) as (k, inside):
-            place = e.offset(f["tables"], e.mul(k, size), row, e.mul(i, stride))
-            inside[0] = b.fadd(inside[0], e.load(place, lanes))
-        e.scatter(total[0], e.offset(f["total"], e.mul(j, I), i), I, left)
+            address = e.offset(f["tables"], e.mul(k, size), row, e.mul(i, stride))
+            inside[0] = b.fadd(inside[0], e.load(address, lanes))
+        e.scatter(total[0], e.offset(f["total"], e.mul(j, I), i), I, remaining)

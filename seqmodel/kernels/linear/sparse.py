@@ -31,12 +31,12 @@ def list_rows(e: Emitter, x: Any, rows: Any, inputs: Any, indices: Any, counts: 
     return call_compiled(e, write_list, [x, rows, inputs, indices, counts], returns=INT)
 
 
-def sum_columns(e: Emitter, stored: int, *arguments: Any) -> None:
-    """W x from the listed numbers of x, with W packed in numbers of `stored` bytes.
+def sum_columns(e: Emitter, w_bytes: int, *arguments: Any) -> None:
+    """W x from the listed numbers of x, with W packed in numbers of `w_bytes` bytes.
 
     Arguments: x, indices, counts, rows, W, I, N, target, and the distance between its rows.
     """
-    call_compiled(e, write_sum, arguments, stored)
+    call_compiled(e, write_sum, arguments, w_bytes)
 
 
 def add_outer(e: Emitter, *arguments: Any) -> None:
@@ -63,21 +63,21 @@ def write_list(e: Emitter, x: Any, rows: Any, inputs: Any, indices: Any, counts:
     mask = ir.IntType(e.lanes)
     total = [e.int(0)]
     with e.carrying(0, rows, 1, total) as (row, inside):
-        frame, into = e.offset(x, e.mul(row, inputs)), _row(e, indices, row, inputs)
-        of_row = [e.int(0)]
+        frame, row_indices = e.offset(x, e.mul(row, inputs)), _row(e, indices, row, inputs)
+        row_count = [e.int(0)]
         # A word of bits at a time: the loop over a word's bits exits unpredictably, so the
         # fewer words the better.
-        with e.carrying(0, inputs, word, of_row) as (j, of_word):
+        with e.carrying(0, inputs, word, row_count) as (j, word_count):
             bits = e.int(0)
             for k in range(0, word, e.lanes):
-                place = e.add(j, k)
-                values = e.load(e.offset(frame, place), e.first_lanes(b.sub(inputs, place)))
-                on = b.fcmp_unordered("!=", values, e.zero())
-                bits = b.or_(bits, b.shl(b.zext(b.bitcast(on, mask), INT), e.int(k)))
-            of_word[0] = _append_bits(e, bits, j, into, of_word[0])
-        count = b.trunc(of_row[0], INDEX)
+                column = e.add(j, k)
+                values = e.load(e.offset(frame, column), e.first_lanes(b.sub(inputs, column)))
+                nonzero = b.fcmp_unordered("!=", values, e.zero())
+                bits = b.or_(bits, b.shl(b.zext(b.bitcast(nonzero, mask), INT), e.int(k)))
+            word_count[0] = _append_bits(e, bits, j, row_indices, word_count[0])
+        count = b.trunc(row_count[0], INDEX)
         b.store(count, b.gep(counts, [row], source_etype=INDEX))
-        inside[0] = e.add(inside[0], of_row[0])
+        inside[0] = e.add(inside[0], row_count[0])
     return total[0]
 
 
@@ -88,38 +88,38 @@ def _append_bits(e: Emitter, bits: Any, j: Any, indices: Any, count: Any) -> Any
     body, after = b.append_basic_block(), b.append_basic_block()
     b.branch(head)
     b.position_at_end(head)
-    rest, place = b.phi(INT), b.phi(INT)
-    rest.add_incoming(bits, before)
-    place.add_incoming(count, before)
-    b.cbranch(b.icmp_signed("!=", rest, e.int(0)), body, after)
+    remaining, position = b.phi(INT), b.phi(INT)
+    remaining.add_incoming(bits, before)
+    position.add_incoming(count, before)
+    b.cbranch(b.icmp_signed("!=", remaining, e.int(0)), body, after)
     b.position_at_end(body)
-    lowest = e.add(j, b.cttz(rest, ir.Constant(ir.IntType(1), 1)))
-    b.store(b.trunc(lowest, INDEX), b.gep(indices, [place], source_etype=INDEX))
-    rest.add_incoming(b.and_(rest, b.sub(rest, e.int(1))), body)
-    place.add_incoming(e.add(place, 1), body)
+    lowest = e.add(j, b.cttz(remaining, ir.Constant(ir.IntType(1), 1)))
+    b.store(b.trunc(lowest, INDEX), b.gep(indices, [position], source_etype=INDEX))
+    remaining.add_incoming(b.and_(remaining, b.sub(remaining, e.int(1))), body)
+    position.add_incoming(e.add(position, 1), body)
     b.branch(head)
     b.position_at_end(after)
-    return place
+    return position
 
 
 def write_sum(
     e: Emitter, x: Any, indices: Any, counts: Any, rows: Any, table: Any, inputs: Any, columns: Any,
-    target: Any, stride: Any, stored: int,
+    target: Any, stride: Any, w_bytes: int,
 ) -> None:  # fmt: skip
     """The body of `sum_columns`."""
-    of_table = Emitter(e.builder, stored)
+    table_emitter = Emitter(e.builder, w_bytes)
 
     def block(row: Any, j: Any, vectors: int, lanes: Any) -> None:
         sums, target_row = [e.zero()] * vectors, e.offset(target, e.mul(row, stride), j)
         with e.carrying(0, index_at(e, counts, row), 1, sums) as (n, inside):
             index, factor = _listed(e, x, indices, row, inputs, n)
-            for v, place in enumerate(_in_panels(e, of_table, j, index, inputs, vectors)):
-                number = e.widened(of_table.offset(table, place), of_table)
+            for v, offset in enumerate(_in_panels(e, table_emitter, j, index, inputs, vectors)):
+                number = e.widened(table_emitter.offset(table, offset), table_emitter)
                 inside[v] = e.multiply_add(factor, number, inside[v])
         for v in range(vectors):
             e.store(sums[v], e.offset(target_row, v * e.lanes), lanes if v == vectors - 1 else None)
 
-    _by_columns(e, rows, columns, block)
+    _for_each_block(e, rows, columns, block)
 
 
 def write_add(
@@ -130,19 +130,19 @@ def write_add(
 
     def block(row: Any, j: Any, vectors: int, lanes: Any) -> None:
         d_row = e.offset(d, e.mul(row, stride), j)
-        of_row = [
+        d_vectors = [
             e.load(e.offset(d_row, v * e.lanes), lanes if v == vectors - 1 else None)
             for v in range(vectors)
         ]
         with e.loop(0, index_at(e, counts, row)) as n:
             index, factor = _listed(e, x, indices, row, inputs, n)
-            for value, place in zip(
-                of_row, _in_panels(e, e, j, index, inputs, vectors), strict=True
+            for value, offset in zip(
+                d_vectors, _in_panels(e, e, j, index, inputs, vectors), strict=True
             ):
-                sums = e.offset(table, place)
+                sums = e.offset(table, offset)
                 e.store(e.multiply_add(factor, value, e.load(sums)), sums)
 
-    _by_columns(e, rows, columns, block)
+    _for_each_block(e, rows, columns, block)
 
 
 def _listed(e: Emitter, x: Any, indices: Any, row: Any, inputs: Any, n: Any) -> tuple[Any, Any]:
@@ -152,31 +152,31 @@ def _listed(e: Emitter, x: Any, indices: Any, row: Any, inputs: Any, n: Any) -> 
 
 
 def _in_panels(
-    e: Emitter, of_table: Emitter, j: Any, index: Any, inputs: Any, vectors: int
+    e: Emitter, table_emitter: Emitter, j: Any, index: Any, inputs: Any, vectors: int
 ) -> Iterator[Any]:
     """Offsets in a packed matrix of row `index`'s vectors from column j, a panel's first, on."""
-    width = PANEL * of_table.lanes // e.lanes  # of a panel
+    width = PANEL * table_emitter.lanes // e.lanes  # of a panel
     for v in range(vectors):
         panel, within = divmod(v, width)
         start = e.mul(e.add(j, panel * width * e.lanes), inputs)
         yield e.add(start, e.mul(index, width * e.lanes), within * e.lanes)
 
 
-def _by_columns(e: Emitter, rows: Any, columns: Any, block: Callable[..., None]) -> None:
+def _for_each_block(e: Emitter, rows: Any, columns: Any, block: Callable[..., None]) -> None:
     """Call `block(row, j, vectors, lanes)` for all rows, then for the next columns.
 
     A block has `vectors` vectors from column j on; `lanes` masks the last.
     """
-    b, at_once = e.builder, max(2 * PANEL, min(4 * PANEL, COLUMNS // e.lanes))  # vectors
-    whole = b.and_(columns, e.int(-at_once * e.lanes))
-    left = b.sub(columns, whole)
-    with e.loop(0, whole, at_once * e.lanes) as j, e.loop(0, rows) as row:
-        block(row, j, at_once, None)
+    b, block_vectors = e.builder, max(2 * PANEL, min(4 * PANEL, COLUMNS // e.lanes))  # vectors
+    full_width = b.and_(columns, e.int(-block_vectors * e.lanes))
+    remaining = b.sub(columns, full_width)
+    with e.loop(0, full_width, block_vectors * e.lanes) as j, e.loop(0, rows) as row:
+        block(row, j, block_vectors, None)
 
     def last(vectors: int) -> None:
-        lanes = e.first_lanes(b.sub(left, e.int((vectors - 1) * e.lanes)))
+        lanes = e.first_lanes(b.sub(remaining, e.int((vectors - 1) * e.lanes)))
         with e.loop(0, rows) as row:
-            block(row, whole, vectors, lanes)
+            block(row, full_width, vectors, lanes)
 
-    some = [partial(last, vectors) for vectors in range(1, at_once + 1)]
-    e.choose(e.parts(left, e.lanes), [lambda: None, *some])
+    partial_blocks = [partial(last, vectors) for vectors in range(1, block_vectors + 1)]
+    e.choose(e.parts(remaining, e.lanes), [lambda: None, *partial_blocks])

@@ -80,14 +80,14 @@ class Arena:
         return memory
 
 
-Given = int | Tensor | Slot | None
+Value = int | Tensor | Slot | None
 """A field of a call: a size, or an array; None is the null address."""
 
 
-def fields_as(name: str, given: Mapping[str, Given]) -> tuple[Signature, list[int | Tensor | Slot]]:
+def declare(name: str, values: Mapping[str, Value]) -> tuple[Signature, list[int | Tensor | Slot]]:
     """The signature of a call with only these contiguous fields, and the fields in order."""
-    sizes = {field: value for field, value in given.items() if isinstance(value, int)}
-    arrays = {field: value for field, value in given.items() if not isinstance(value, int)}
+    sizes = {field: value for field, value in values.items() if isinstance(value, int)}
+    arrays = {field: value for field, value in values.items() if not isinstance(value, int)}
     for field, array in arrays.items():
         if array is not None and not array.is_contiguous():
             raise ValueError(f"kernel {name}: {field} must be contiguous")
@@ -123,26 +123,26 @@ ITEMSIZE = torch.float64.itemsize
 
 
 def step_call(
-    write: Callable[..., None], *parameters: Any, inner: Any = (), **given: Given
+    write: Callable[..., None], *parameters: Any, inner: Any = (), **given: Value
 ) -> Call:
     """A call of a float64 function whose body `write(e, fields by name, *parameters)` writes.
 
     It is compiled once for each `write` (a module-level function), its parameters, and the fields'
     names and types. The fields of `inner` calls begin at the address "inner".
     """
-    signature, fields = fields_as(write.__name__.strip("_"), given)
+    signature, fields = declare(write.__name__.strip("_"), given)
     return Call(_step(signature, write, parameters).address("step"), fields, inner)
 
 
 def unit_call(
-    signature: Signature, write: Callable[..., None], *parameters: Any, stored: Any, **given: Given
+    signature: Signature, write: Callable[..., None], *parameters: Any, w_bytes: Any, **given: Value
 ) -> Call:
-    """Like `step_call`, for declared fields; numbers of packed matrices take `stored` bytes."""
-    fields, _ = signature.layout(ITEMSIZE, stored, addresses=False)(**given)
+    """Like `step_call`, for declared fields; numbers of packed matrices take `w_bytes` bytes."""
+    fields, _ = signature.layout(ITEMSIZE, w_bytes, addresses=False)(**given)
     return Call(_step(signature, write, parameters).address("step"), fields)
 
 
-def text_call(kernel: Kernel, **given: Given) -> Call:
+def text_call(kernel: Kernel, **given: Value) -> Call:
     """A call of a kernel of `compile_text`, in float64, on one thread."""
     address = kernel.library.address(f"{kernel.signature.name}_alone")
     return Call(address, kernel.signature.layout(ITEMSIZE, addresses=False)(**given)[0])
@@ -170,13 +170,13 @@ class CallFields:
 
     def __init__(self, calls: Sequence[Call]) -> None:
         self._fields = [field for call in calls for field in call.fields]  # keeps tensors alive
-        self._shared = np.array([_number(field) for field in self._fields], np.int64)
-        self._in_arena = np.array([isinstance(field, Slot) for field in self._fields], np.int64)
+        self._values = np.array([_number(field) for field in self._fields], np.int64)
+        self._is_slot = np.array([isinstance(field, Slot) for field in self._fields], np.int64)
 
-    def over(self, memory: NDArray[np.uint8]) -> NDArray[np.int64]:
+    def for_user(self, memory: NDArray[np.uint8]) -> NDArray[np.int64]:
         """The fields for the user whose arena this is."""
-        filled: NDArray[np.int64] = self._shared + memory.ctypes.data * self._in_arena
-        return filled
+        fields: NDArray[np.int64] = self._values + memory.ctypes.data * self._is_slot
+        return fields
 
     def columns(self, slot: Slot) -> list[int]:
         """The indices of the fields that hold this slot's address."""

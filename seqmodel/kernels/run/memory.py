@@ -1,6 +1,6 @@
 """Memory for kernels' buffers. Freed large blocks are kept for the next buffer.
 
-GNU's allocator never keeps blocks of `LARGE` bytes or more (see `machine`), so this module does.
+GNU's allocator never keeps blocks of `MMAP_BYTES` or more (see `machine`), so this module does.
 """
 
 import math
@@ -11,9 +11,9 @@ from contextlib import suppress
 import torch
 from torch import Tensor
 
-from seqmodel.system.machine import LARGE
+from seqmodel.system.machine import MMAP_BYTES
 
-KEEP_BYTES = 1 << 30
+MAX_SPARE_BYTES = 1 << 30
 """Limit on the total size of spare large blocks."""
 
 _spare: deque[Tensor] = deque()  # the longest unused first; whoever takes one out owns it
@@ -22,30 +22,30 @@ _spare: deque[Tensor] = deque()  # the longest unused first; whoever takes one o
 def buffer(dtype: torch.dtype, *shape: int) -> Tensor:
     """Uninitialised memory. Tests fill it with nan to expose early reads."""
     size = math.prod(shape) * dtype.itemsize
-    if LARGE <= size <= KEEP_BYTES:
+    if MMAP_BYTES <= size <= MAX_SPARE_BYTES:
         return _block(size).view(dtype).view(shape)
     return torch.empty(*shape, dtype=dtype)  # a tuple takes twice as long
 
 
 def _block(size: int) -> Tensor:
     """`size` bytes, from a spare block if one fits."""
-    taken = list[Tensor]()
+    candidates = list[Tensor]()
     with suppress(IndexError):
         while True:
-            taken.append(_spare.popleft())
-    fits = (spare for spare in taken if size <= spare.numel() <= 2 * size)
+            candidates.append(_spare.popleft())
+    fits = (spare for spare in candidates if size <= spare.numel() <= 2 * size)
     best = min(fits, key=Tensor.numel, default=None)
-    _spare.extend(spare for spare in taken if spare is not best)
+    _spare.extend(spare for spare in candidates if spare is not best)
     block = torch.empty(size, dtype=torch.uint8) if best is None else best
     # The array lives as long as any tensor over its memory.
     array = block[:size].numpy()
-    weakref.finalize(array, _give_back, block).atexit = False
+    weakref.finalize(array, _reclaim, block).atexit = False
     return torch.from_numpy(array)
 
 
-def _give_back(block: Tensor) -> None:
+def _reclaim(block: Tensor) -> None:
     """Take a block back. Garbage collection may call this anywhere, even inside `_block`."""
     _spare.append(block)
     with suppress(IndexError, RuntimeError):  # if called again meanwhile
-        while sum(spare.numel() for spare in tuple(_spare)) > KEEP_BYTES:
+        while sum(spare.numel() for spare in tuple(_spare)) > MAX_SPARE_BYTES:
             _spare.popleft()

@@ -18,7 +18,7 @@ from seqmodel.kernels.code.emit import INT, POINTER, Emitter, panel_width, spaci
 from seqmodel.kernels.code.language import Pointer
 from seqmodel.kernels.run import memory
 
-REAL, STORED = "real", "stored"
+REAL, WEIGHT = "real", "weight"
 """The float types of a kernel's computation and of its packed matrices, which may be narrower.
 
 They stand for a torch dtype in `Array.dtype`; `Signature.layout` fixes them by size in bytes.
@@ -60,7 +60,7 @@ class Array:
 def packed(name: str, rows: str, columns: str, *, optional: bool = False) -> Array:
     """A matrix (rows, columns) as panels; see `linear.matmul`."""
     shape = f"-(-({columns}) // WIDTH)", rows, "WIDTH"
-    return Array(name, shape, STORED, optional=optional)
+    return Array(name, shape, WEIGHT, optional=optional)
 
 
 def per_thread(name: str, count: str, *, optional: bool = False) -> Array:
@@ -106,31 +106,33 @@ class Signature:
             for name, field in self.load(e, array).items()
         }
 
-    def layout(self, itemsize: int, stored: int | None = None, *, addresses: bool = True) -> Layout:
+    def layout(
+        self, itemsize: int, w_bytes: int | None = None, *, addresses: bool = True
+    ) -> Layout:
         """The function that checks fields given by name and returns them in order.
 
-        Arrays must have `itemsize` bytes per number, packed ones `stored` (default `itemsize`). The
+        Arrays must have `itemsize` bytes per number, packed ones `w_bytes` (default: the same). The
         result holds the arrays themselves or, with `addresses`, their addresses. The function has
         the kernel's name, and raises ValueError for an array that is not as declared.
 
         It is generated as source: interpreting the declaration at each call would take many times
         as long, a few per cent of a small model's training step.
         """
-        lines, ordered, stored = ["made = {}"], [], stored or itemsize
+        lines, ordered, w_bytes = ["made = {}"], [], w_bytes or itemsize
         arguments = [*self.sizes, *(f"{name}=0" for name in self.optional_sizes)]
         arguments += [THREADS] if any(THREADS in array.shape for array in self.arrays) else []
-        types = {REAL: _DTYPES[itemsize], STORED: _DTYPES[stored]}
+        types = {REAL: _DTYPES[itemsize], WEIGHT: _DTYPES[w_bytes]}
         scope: dict[str, Any] = {"fail": _fail, "_memory": memory, "NEW": NEW}
         for k, array in enumerate(self.arrays):
             name, dtype = array.name, types.get(str(array.dtype), array.dtype)
             scope |= {f"array_{k}": array, f"dtype_{k}": dtype}
             shape = "".join(f"{part}, " for part in array.shape)
-            wrong = f"{name}.shape != ({shape}) or {name}.dtype is not dtype_{k}"
+            mismatch = f"{name}.shape != ({shape}) or {name}.dtype is not dtype_{k}"
             if not array.strides:
-                wrong += f" or not {name}.is_contiguous()"
+                mismatch += f" or not {name}.is_contiguous()"
             fail = f"fail({self.name!r}, array_{k}, dtype_{k}, ({shape}), {name})"
             make = f"{name} = made[{name!r}] = _memory.buffer(dtype_{k}, {shape})"
-            check = [f"if {name} is NEW: {make}", f"elif {wrong}: {fail}"]
+            check = [f"if {name} is NEW: {make}", f"elif {mismatch}: {fail}"]
             if array.strides:
                 rest = [f"unit_{k}"] * (len(array.shape) - len(array.strides))
                 check.append(f"{', '.join((*array.strides, *rest))}, = {name}.stride()")
@@ -147,7 +149,7 @@ class Signature:
             ordered.append(address)
         lines.append(f"return [{', '.join((*self.integers, *ordered))}], made")
         head = f"def {self.name}(*, {', '.join(arguments)}):\n"
-        scope |= {"WIDTH": panel_width(stored), "LANES": vector_lanes(itemsize)}
+        scope |= {"WIDTH": panel_width(w_bytes), "LANES": vector_lanes(itemsize)}
         scope["SPACING"] = spacing(itemsize)
         exec(head + "".join(f"    {line}\n" for line in lines), scope)
         layout: Layout = scope[self.name]
@@ -155,17 +157,17 @@ class Signature:
 
 
 def _fail(
-    kernel: str, array: Array, dtype: torch.dtype, shape: tuple[int, ...], given: Any
+    kernel: str, array: Array, dtype: torch.dtype, shape: tuple[int, ...], passed: Any
 ) -> NoReturn:
-    expected = f"{_named(dtype)} {shape}" + ("" if array.strides else ", contiguous")
-    if not hasattr(given, "is_contiguous"):
-        found = repr(given)
+    expected = f"{_dtype_name(dtype)} {shape}" + ("" if array.strides else ", contiguous")
+    if not hasattr(passed, "is_contiguous"):
+        actual = repr(passed)
     else:
-        found = f"{_named(given.dtype)} {tuple(given.shape)}"
-        if not given.is_contiguous():
-            found += f" with strides {tuple(given.stride())}"
-    raise ValueError(f"kernel {kernel}: {array.name} must be {expected}, not {found}")
+        actual = f"{_dtype_name(passed.dtype)} {tuple(passed.shape)}"
+        if not passed.is_contiguous():
+            actual += f" with strides {tuple(passed.stride())}"
+    raise ValueError(f"kernel {kernel}: {array.name} must be {expected}, not {actual}")
 
 
-def _named(dtype: torch.dtype) -> str:
+def _dtype_name(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")

@@ -44,8 +44,8 @@ class Kernel:
 
     def job(self, fields: Mapping[str, Field]) -> "Job":
         """A job over fields given by name; an error if they are not as declared."""
-        numbers, made = self.layout(**fields)
-        return Job(self, numbers, fields, made)
+        numbers, created = self.layout(**fields)
+        return Job(self, numbers, fields, created)
 
 
 class Job(NamedTuple):
@@ -56,7 +56,7 @@ class Job(NamedTuple):
     """The fields as the kernel reads them."""
     fields: Mapping[str, Field]
     """The fields by name; keeps the tensors alive."""
-    made: Mapping[str, Tensor]
+    created: Mapping[str, Tensor]
     """The arrays that were passed as `NEW`."""
 
 
@@ -84,13 +84,13 @@ def compile_text(
     followed by "_alone", which computes all items: see `calls.text_call`.
     """
     module, name = ir.Module(signature.name), signature.name
-    wanted = inspect.signature(text).parameters
-    with function(module, name, [POINTER, INT, INT], itemsize) as (wide, fields, thread, threads):
-        e = Emitter(wide.builder, itemsize, lanes)
-        given = signature.arguments(e, fields) | constants | {"thread": thread, "lanes": lanes}
-        given["first"], given["last"] = e.share(given[over], thread, threads)
-        given["lane"] = ir.Constant(ir.VectorType(INT, lanes), list(range(lanes)))
-        translate(e, text, **{name: given[name] for name in wanted})
+    parameters = inspect.signature(text).parameters
+    with function(module, name, [POINTER, INT, INT], itemsize) as (entry, fields, thread, threads):
+        e = Emitter(entry.builder, itemsize, lanes)
+        arguments = signature.arguments(e, fields) | constants | {"thread": thread, "lanes": lanes}
+        arguments["first"], arguments["last"] = e.share(arguments[over], thread, threads)
+        arguments["lane"] = ir.Constant(ir.VectorType(INT, lanes), list(range(lanes)))
+        translate(e, text, **{name: arguments[name] for name in parameters})
     with function(module, f"{name}_alone", [POINTER], itemsize) as (e, fields):
         e.builder.call(module.get_global(name), [fields, e.int(0), e.int(1)])
     library = Library(module)
@@ -101,7 +101,7 @@ def run(kernel: Kernel, threads: int, fields: Mapping[str, Field]) -> Mapping[st
     """Run a single job; returns the arrays that were passed as `NEW`."""
     job = kernel.job(fields)
     parallel_for([job], threads)
-    return job.made
+    return job.created
 
 
 def parallel_for(jobs: Sequence[Job], threads: int) -> None:
@@ -110,15 +110,15 @@ def parallel_for(jobs: Sequence[Job], threads: int) -> None:
     Waking the threads often costs more than the job itself: pass jobs together where possible.
     ValueError if a job's buffers are for a different number of threads.
     """
-    head, numbers = [threads, len(jobs)], list[int]()
+    header, numbers = [threads, len(jobs)], list[int]()
     for job in jobs:
-        made_for = job.fields.get(THREADS, threads)
-        if made_for != threads:
+        planned = job.fields.get(THREADS, threads)
+        if planned != threads:
             name = job.kernel.signature.name
-            raise ValueError(f"kernel {name} has buffers for {made_for} threads, not {threads}")
-        head += job.kernel.address, 2 + 2 * len(jobs) + len(numbers)
+            raise ValueError(f"kernel {name} has buffers for {planned} threads, not {threads}")
+        header += job.kernel.address, 2 + 2 * len(jobs) + len(numbers)
         numbers += job.numbers
-    fields = array("q", head + numbers)
+    fields = array("q", header + numbers)
     address, _ = fields.buffer_info()
     if threads == 1:
         _sequence().on_one_thread(address)
@@ -146,12 +146,12 @@ class _Sequence:
         if _openmp():
             with function(module, "openmp", [POINTER], 4) as (e, jobs):
                 b = e.builder
-                thread, awake = (
+                thread, team_size = (
                     b.sext(b.call(_declare(module, name, ir.IntType(32)), []), INT)
                     for name in ("omp_get_thread_num", "omp_get_num_threads")
                 )
                 barrier = _declare(module, "GOMP_barrier", ir.VoidType())
-                _write_sequence(e, jobs, thread, awake, lambda: b.call(barrier, []))
+                _write_sequence(e, jobs, thread, team_size, lambda: b.call(barrier, []))
         self._library = Library(module)
         self.on_one_thread = self._library.function("one_thread", [POINTER])
         if _openmp():
@@ -168,7 +168,7 @@ _sequence = compiled_once(_Sequence)
 
 
 def _write_sequence(
-    e: Emitter, jobs: Any, thread: Any, awake: Any, wait: Callable[[], object]
+    e: Emitter, jobs: Any, thread: Any, team_size: Any, barrier_call: Callable[[], object]
 ) -> None:
     """Write the loop over jobs, which one array of integers describes.
 
@@ -185,10 +185,10 @@ def _write_sequence(
     shares = number(0)
     with e.loop(0, number(1)) as n:
         with b.if_then(b.icmp_signed(">", n, e.int(0))):
-            wait()
+            barrier_call()
         kernel = b.inttoptr(number(e.add(e.mul(n, 2), 2)), _SHARE.as_pointer())
         fields = b.gep(jobs, [number(e.add(e.mul(n, 2), 3))], source_etype=INT)
-        with e.loop(thread, shares, awake) as share:
+        with e.loop(thread, shares, team_size) as share:
             b.call(kernel, [fields, share, shares])
 
 

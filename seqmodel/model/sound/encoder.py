@@ -150,7 +150,7 @@ class SoundEncoder(nn.Module, Encoder):
         memory = self.predictors.start_memory(self._known().usual, batch_size, like.device)
         return Past(like.new_zeros(batch_size, 1), memory)
 
-    def labelled(self, past: Past, labels: Tensor) -> Past:
+    def with_labels(self, past: Past, labels: Tensor) -> Past:
         if not self.predictors.combinations:
             return past
         assert past.memory is not None
@@ -179,7 +179,7 @@ class SoundEncoder(nn.Module, Encoder):
         x = x.to(line)
         return Encoded(x, x, frames, line[:-1:S], Past(last, memory.to(line.device)))
 
-    def joined(self, past: Past) -> Past:
+    def carried_over(self, past: Past) -> Past:
         """See `Encoder`: everything is carried over but the grid, which belongs to one recording.
 
         The last sample, not yet read, is replaced by silence, which implies no grid.

@@ -29,25 +29,25 @@ class Graph:
 
     def __init__(self) -> None:
         self.nodes: list[tuple[Any, ...]] = []
-        self.alike: list[bool] = []
+        self.uniform: list[bool] = []
         """Whether all H numbers of each node are equal, like those of a constant or a mean."""
         self._scaled: list[bool] = []
         """Whether `mean` can take something out of each node."""
         self._means: dict[Id, Id] = {}
-        self._found: dict[tuple[Any, ...], Id] = {}
+        self._numbers: dict[tuple[Any, ...], Id] = {}
 
     def node(self, op: str, *args: Any) -> Id:
         """The node with this operation and these arguments, added if there is none."""
         key = op, *args
-        if key not in self._found:
-            self._found[key] = len(self.nodes)
+        if key not in self._numbers:
+            self._numbers[key] = len(self.nodes)
             self.nodes.append(key)
-            alike = [self.alike[n] for n in self.reads(len(self.nodes) - 1)]
-            self.alike.append(op in ("number", "mean") or (bool(alike) and all(alike)))
-            scaled = op in ("+", "-") and any(self.alike[n] or self._scaled[n] for n in args)
-            scaled |= (op == "*" and any(alike)) or (op == "/" and alike[1])
-            self._scaled.append(scaled and not self.alike[-1])
-        return self._found[key]
+            uniform = [self.uniform[n] for n in self.reads(len(self.nodes) - 1)]
+            self.uniform.append(op in ("number", "mean") or (bool(uniform) and all(uniform)))
+            scaled = op in ("+", "-") and any(self.uniform[n] or self._scaled[n] for n in args)
+            scaled |= (op == "*" and any(uniform)) or (op == "/" and uniform[1])
+            self._scaled.append(scaled and not self.uniform[-1])
+        return self._numbers[key]
 
     def number(self, value: float) -> Id:
         return self.node("number", value)
@@ -59,7 +59,7 @@ class Graph:
             return tuple(args)
         return (args[1],) if op == "slope" else ()
 
-    def calculate(self, op: str, a: Id, b: Id) -> Id:
+    def arithmetic(self, op: str, a: Id, b: Id) -> Id:
         """a + b, a - b, a * b or a / b, simplified."""
         x, y = self._constant(a), self._constant(b)
         if (op in "+-" and y == 0) or (op in "*/" and y == 1):
@@ -87,8 +87,8 @@ class Graph:
                     waiting += missing
                     continue
                 a, b = (self._means[a] for a in args)
-                mean = self.number(0.0) if op == "-" and a == b else self.calculate(op, a, b)
-            elif not self.alike[m]:
+                mean = self.number(0.0) if op == "-" and a == b else self.arithmetic(op, a, b)
+            elif not self.uniform[m]:
                 mean = self.node("mean", m)
             self._means[waiting.pop()] = mean
         return self._means[n]
@@ -101,43 +101,43 @@ class Graph:
                 continue
             if not self.reads(n):
                 leaves[n] = gradient[n]
-            for read, d in zip(self.reads(n), self._parts(n, gradient[n]), strict=True):
-                gradient[read] = self.calculate("+", gradient[read], d) if read in gradient else d
+            for read, d in zip(self.reads(n), self._partials(n, gradient[n]), strict=True):
+                gradient[read] = self.arithmetic("+", gradient[read], d) if read in gradient else d
         return leaves
 
-    def _parts(self, n: Id, d: Id) -> list[Id]:  # noqa: PLR0911
+    def _partials(self, n: Id, d: Id) -> list[Id]:  # noqa: PLR0911
         """What the gradient d of node n adds to the gradients of the nodes that n reads."""
         op, *args = self.nodes[n]
         match op:
             case "+":
                 return [d, d]
             case "-":
-                return [d, self._minus(d)]
+                return [d, self._negated(d)]
             case "*":
                 a, b = args
-                return [self.calculate("*", d, b), self.calculate("*", d, a)]
+                return [self.arithmetic("*", d, b), self.arithmetic("*", d, a)]
             case "/":
-                first = self.calculate("/", d, args[1])
-                return [first, self._minus(self.calculate("*", first, n))]
+                first = self.arithmetic("/", d, args[1])
+                return [first, self._negated(self.arithmetic("*", first, n))]
             case "mean":
                 return [self.mean(d)]
             case "where":
                 (a, b, *_), zero = args, self.number(0.0)
                 chosen = [self.node("where", a, b, *both) for both in ((d, zero), (zero, d))]
                 return [zero, zero, *chosen]
-        return [self.calculate("*", d, self.node("slope", op, n)) for _ in self.reads(n)]
+        return [self.arithmetic("*", d, self.node("slope", op, n)) for _ in self.reads(n)]
 
     def _sum(self, a: Id, b: Id) -> Id:
         op, *args = self.nodes[b]
         if op == "-" and self._constant(args[0]) == 0:  # a + (0 - p) is a - p
-            return self.calculate("-", a, args[1])
+            return self.arithmetic("-", a, args[1])
         for one, other in ((a, b), (b, a)):
-            mixed = self._mixed(one, other)
+            mixed = self._as_mixture(one, other)
             if mixed is not None:
                 return mixed
         return self.node("+", a, b)
 
-    def _mixed(self, a: Id, b: Id) -> Id | None:
+    def _as_mixture(self, a: Id, b: Id) -> Id | None:
         """a + b as p + z (q - p) if it is (1 - z) p + z q: fewer instructions; None otherwise."""
         if self.nodes[a][0] != "*" or self.nodes[b][0] != "*":
             return None
@@ -145,12 +145,12 @@ class Graph:
             op, *args = self.nodes[rest]
             if op == "-" and self._constant(args[0]) == 1 and args[1] in self.reads(b):
                 z, (left, right) = args[1], self.reads(b)
-                difference = self.calculate("-", right if left == z else left, p)
-                return self.calculate("+", p, self.calculate("*", z, difference))
+                difference = self.arithmetic("-", right if left == z else left, p)
+                return self.arithmetic("+", p, self.arithmetic("*", z, difference))
         return None
 
-    def _minus(self, n: Id) -> Id:
-        return self.calculate("-", self.number(0.0), n)
+    def _negated(self, n: Id) -> Id:
+        return self.arithmetic("-", self.number(0.0), n)
 
     def _constant(self, n: Id) -> float | None:
         op, *args = self.nodes[n]
@@ -192,26 +192,26 @@ def step_of(spec: UnitSpec, *, bias: bool) -> Step:
     """The graph of a unit's equations; without `bias`, its biases are zero."""
     builder = _Builder(bias)
     for equation in spec.equations:
-        builder.named[equation.name] = builder.build(equation.value)
-    return Step(builder.graph, {state: builder.named[state] for state in spec.state})
+        builder.names[equation.name] = builder.build(equation.value)
+    return Step(builder.graph, {state: builder.names[state] for state in spec.state})
 
 
 class _Builder:
     def __init__(self, bias: bool) -> None:
         self.graph, self._bias = Graph(), bias
-        self.named: dict[str, Id] = {}
+        self.names: dict[str, Id] = {}
 
     def build(self, node: Node) -> Id:
         """The node for an expression."""
         op, args = node
         if op == "now":
-            return self.named[args[0]]
+            return self.names[args[0]]
         if op == "vector" and args[0].term in BIASES and not self._bias:
             return self.graph.number(0.0)
         if op in ("+", "W", "U"):
             return self._sum(list(_addends(node)))
         if op in ("-", "*", "/"):
-            return self.graph.calculate(op, *map(self.build, args))
+            return self.graph.arithmetic(op, *map(self.build, args))
         if op == "mean":
             return self.graph.mean(self.build(args[0]))
         applied = op in FUNCTIONS or op == "where"
@@ -228,7 +228,7 @@ class _Builder:
         terms += [self.build(a) for a in addends if a.op not in ("W", "U")]
         total, *rest = terms
         for term in rest:
-            total = self.graph.calculate("+", total, term)
+            total = self.graph.arithmetic("+", total, term)
         return total
 
 

@@ -42,15 +42,15 @@ LISTED = {"indices": ("T * B", "I"), "counts": ("T * B",), "listed": (THREADS,)}
 """Where the forward loops list the nonzero numbers of x; omitted unless x is data."""
 
 
-def forward_fields(layout: Layout, *, begun: bool = False) -> Signature:
-    """The fields of the forward loops; with `begun`, also a product that W x is added to."""
+def forward_fields(layout: Layout, *, with_product: bool = False) -> Signature:
+    """The fields of the forward loops; with `with_product`, also a product that W x is added to."""
     arrays = [Array("x", ("T", "B", "I")), *_shared(layout)]
     for state in layout.states:
         arrays.append(Array(f"first_{state}", ("B", "H")))
         arrays.append(Array(f"final_{state}", ("B", "H"), optional=True))  # given with `lengths`
     arrays += [Array(name, shape, torch.int32, optional=True) for name, shape in LISTED.items()]
     arrays += [packed(p.name, *_shape(p)) for p in layout.projections]
-    arrays += [Array("product", ("B", _shape(layout.of_input)[1]))] if begun else []
+    arrays += [Array("product", ("B", _shape(layout.input)[1]))] if with_product else []
     return Signature("forward", _SIZES, tuple(arrays), ("shortest", "sparse_limit"))
 
 
@@ -101,23 +101,23 @@ def _shape(p: Projection) -> tuple[str, str]:
 Functions = Mapping[str, Function]
 """The functions of a text: s and phi as chosen, the others under their own names."""
 _OPERATIONS: Mapping[str, Callable[..., Vector]] = {
-    "+": add, "-": sub, "*": mul, "/": truediv, "where": Vector.chosen,
+    "+": add, "-": sub, "*": mul, "/": truediv, "where": Vector.select_less,
 }  # fmt: skip
 
 
 class Addresses:
     """A kernel's fields, addresses within its arrays, and the products of its thread's rows.
 
-    If the batch is a single row, the packed matrices may take `stored` bytes per number.
+    If the batch is a single row, the packed matrices may take `w_bytes` bytes per number.
     """
 
     def __init__(
         self, layout: Layout, e: Emitter, field: dict[str, Any], thread: Any, threads: Any,
-        stored: int | None = None,
+        w_bytes: int | None = None,
     ) -> None:  # fmt: skip
         self.layout, self.e, self.field, self.thread = layout, e, field, thread
         self.first, self.last = e.share(self.field["B"], thread, threads)
-        self.rows, self.read_rows = e.builder.sub(self.last, self.first), stored
+        self.rows, self.w_bytes = e.builder.sub(self.last, self.first), w_bytes
         self.width = e.mul(field["H"], len(layout.slots))
 
     def row(self, t: Any, r: Any) -> Any:
@@ -128,7 +128,7 @@ class Addresses:
         """The address of number `j` of a row of H numbers."""
         return self.e.offset(self.field[name], self.e.mul(row, self.field["H"]), j)
 
-    def of_step(self, place: Place, t: Any, r: Any, j: Any = 0) -> Any:  # noqa: PLR0911
+    def address(self, place: Place, t: Any, r: Any, j: Any = 0) -> Any:  # noqa: PLR0911
         """The address of number `j` of a place at step t of row r."""
         e, kind, name = self.e, *place
         if kind in ("slot", "d_slot"):
@@ -150,8 +150,8 @@ class Addresses:
             row = e.mul(self.row(t, r), len(self.layout.means))
             return e.offset(self.field["means"], row, self.layout.means.index(name))
         if kind == "scratch":
-            of_thread = e.mul(self.thread, e.padded(e.mul(self.field["H"], self.layout.scratch)))
-            return e.offset(self.field["row"], of_thread, e.mul(self.field["H"], name), j)
+            thread_start = e.mul(self.thread, e.padded(e.mul(self.field["H"], self.layout.scratch)))
+            return e.offset(self.field["row"], thread_start, e.mul(self.field["H"], name), j)
         return e.offset(self.field[kind], e.mul(self.row(t, r), self.size(place)), j)
 
     def size(self, place: Place) -> Any:
@@ -161,9 +161,9 @@ class Addresses:
     def rows_of(self, place: Place, t: Any) -> tuple[Any, Any]:
         """The address of a place in the thread's rows at step t, and the distance between rows."""
         stride = self.width if place.kind in ("slot", "d_slot") else self.size(place)
-        return self.of_step(place, t, self.first), stride
+        return self.address(place, t, self.first), stride
 
-    def listed(self, t: Any) -> tuple[Any, Any, Any]:
+    def listed_rows(self, t: Any) -> tuple[Any, Any, Any]:
         """The thread's rows of x at step t, and the lists of their nonzero numbers."""
         row, b = self.row(t, self.first), self.e.builder
         x, inputs = self.rows_of(Place("x", None), t)
@@ -181,18 +181,18 @@ class Addresses:
 
     def project(self, p: Projection, t: Any) -> None:
         """Compute a projection of the thread's rows at step t."""
-        source, into = self.rows_of(p.source, t), self.rows_of(Place("slot", p.into), t)
+        source, target = self.rows_of(p.source, t), self.rows_of(Place("slot", p.into), t)
         sizes = self.size(p.source), self.outputs(p), p.adds
-        if self.read_rows is None:
-            matmul(self.e, *source, self.field[p.name], *into, self.rows, *sizes)
+        if self.w_bytes is None:
+            matmul(self.e, *source, self.field[p.name], *target, self.rows, *sizes)
         else:
-            row_matmul(self.e, self.read_rows, source[0], self.field[p.name], into[0], *sizes)
+            row_matmul(self.e, self.w_bytes, source[0], self.field[p.name], target[0], *sizes)
 
     def project_back(self, p: Projection, t: Any, adds: bool) -> None:
         """Transposed `project`: from the gradients of the projection's slots to its source's."""
-        d, into = self.rows_of(Place("d_slot", p.into), t), self.rows_of(p.source.gradient, t)
+        d, target = self.rows_of(Place("d_slot", p.into), t), self.rows_of(p.source.gradient, t)
         sizes = self.rows, self.outputs(p), self.size(p.source), adds
-        matmul(self.e, *d, self.field[p.name], *into, *sizes)
+        matmul(self.e, *d, self.field[p.name], *target, *sizes)
 
     def sum_place(self, n: int, j: Any) -> Any:
         """The address of number `j` of the thread's sum `n`."""
@@ -206,21 +206,21 @@ class Addresses:
         return b.load(b.gep(self.field["lengths"], [r], source_etype=INT), typ=INT)
 
     @contextmanager
-    def rows_whose_length(self, relation: str, t: Any) -> Iterator[Any]:
+    def rows_by_length(self, relation: str, t: Any) -> Iterator[Any]:
         """A loop over the rows whose length has `relation` to t, skipped while t < shortest."""
         b = self.e.builder
-        some = b.icmp_signed(">=", self.e.int(t), self.field["shortest"])
-        with b.if_then(some), self.e.loop(self.first, self.last) as r:
-            here = b.icmp_signed(relation, self.length(r), self.e.int(t))
-            with b.if_then(here):
+        any_ended = b.icmp_signed(">=", self.e.int(t), self.field["shortest"])
+        with b.if_then(any_ended), self.e.loop(self.first, self.last) as r:
+            holds = b.icmp_signed(relation, self.length(r), self.e.int(t))
+            with b.if_then(holds):
                 yield r
 
-    def going_on(self, r: Any, t: Any, dense: Any) -> Any:
+    def is_running(self, r: Any, t: Any, dense: Any) -> Any:
         """Whether row `r` is longer than t; `dense`, cheaper to test, says that all rows are."""
-        b, found = self.e.builder, [ir.Constant(ir.IntType(1), 1)]
-        with self.e.when(b.not_(dense), found) as asked:
-            asked[0] = b.icmp_signed(">", self.length(r), t)
-        return found[0]
+        b, result = self.e.builder, [ir.Constant(ir.IntType(1), 1)]
+        with self.e.when(b.not_(dense), result) as inside:
+            inside[0] = b.icmp_signed(">", self.length(r), t)
+        return result[0]
 
     def start_gradients(self, r: Any, count: Any) -> None:
         """Set the carried gradients of `count` rows from r on to those of their final states."""
@@ -228,8 +228,8 @@ class Addresses:
         numbers = self.e.mul(count, self.field["H"])
         for state in self.layout.states:
             carried = self.place(f"carried_{state}", r)
-            given = b.icmp_unsigned("!=", self.field[f"d_final_{state}"], POINTER(None))
-            with b.if_else(given) as (some, none):
+            is_given = b.icmp_unsigned("!=", self.field[f"d_final_{state}"], POINTER(None))
+            with b.if_else(is_given) as (some, none):
                 with some:
                     self.e.copy(self.place(f"d_final_{state}", r), carried, numbers)
                 with none:
@@ -240,16 +240,16 @@ class Columns:
     """A vector of columns from `j` on, and the weights of these columns that a pass reads.
 
     Rows are the inner loop, so that weights are loaded once and sums stay in registers; with means,
-    columns are, and the means' sums stay. `sums` are those that stay, `alike` the values that all
+    columns are, and the means' sums stay. `sums` are those that stay, `uniform` the values that all
     columns of a row have in common.
     """
 
     def __init__(
         self, kernel: Addresses, step: Pass, j: Any, lanes: Lanes | None, functions: Functions,
-        sums: Sequence[Place], alike: Mapping[Id, Vector] = MappingProxyType({}),
+        sums: Sequence[Place], uniform: Mapping[Id, Vector] = MappingProxyType({}),
     ) -> None:  # fmt: skip
         self.kernel, self.j, self.lanes, self._functions = kernel, j, lanes, functions
-        self._step, self._sums, self._alike = step, sums, alike
+        self._step, self._sums, self._uniform = step, sums, uniform
         self._weights = dict[Weight, Vector]()
         for kind, weight in step.loads.values():
             if kind == "vector":
@@ -258,28 +258,28 @@ class Columns:
 
     def run(self, t: Any, r: Any, sums: list[Any]) -> None:
         """Run the pass at step `t` for row `r`, adding its part to `sums`."""
-        step, values = self._step, dict(self._alike)
+        step, values = self._step, dict(self._uniform)
         for n in step.nodes:
             if n in step.loads:
-                values[n] = self._loaded(step.loads[n], t, r)
+                values[n] = self._load_place(step.loads[n], t, r)
                 continue
-            values[n] = _computed(self.kernel, self._functions, n, values)
-            for store in step.of_node(n):
+            values[n] = _node_value(self.kernel, self._functions, n, values)
+            for store in step.stores_of(n):
                 self._store(store, values[n], t, r, sums)
-        for n in {**step.loads, **self._alike}:  # last: they may replace what else is loaded
-            for store in step.of_node(n):
+        for n in {**step.loads, **self._uniform}:  # last: they may replace what else is loaded
+            for store in step.stores_of(n):
                 self._store(store, values[n], t, r, sums)
         for place in step.cleared:
-            address = self.kernel.of_step(place, t, r, self.j)
+            address = self.kernel.address(place, t, r, self.j)
             self.kernel.e.store(self.kernel.e.zero(), address, self.lanes)
 
-    def _loaded(self, place: Place, t: Any, r: Any) -> Vector:
+    def _load_place(self, place: Place, t: Any, r: Any) -> Vector:
         k, e = self.kernel, self.kernel.e
         if place.kind == "vector":
             return self._weights[place.name]
         if place.kind != "d_now":
-            return self._load(k.of_step(place, t, r, self.j))
-        passed = self._load(k.of_step(Place("carried", place.name), t, r, self.j))
+            return self._load(k.address(place, t, r, self.j))
+        passed = self._load(k.address(Place("carried", place.name), t, r, self.j))
         if place.name != "h":  # only the final value of another state is an output
             return passed
         step, row = k.field["d_h_step"], k.field["d_h_row"]
@@ -293,7 +293,7 @@ class Columns:
                 value = value.masked(self.lanes)
             sums[n] = (Vector(k.e, sums[n]) + value).value
             return
-        address = k.of_step(place, t, r, self.j)
+        address = k.address(place, t, r, self.j)
         value = self._load(address) + value if store.adds else value
         k.e.store(value.value, address, self.lanes)
 
@@ -301,7 +301,7 @@ class Columns:
         return Vector(self.kernel.e, self.kernel.e.load(address, self.lanes))
 
 
-def _computed(k: Addresses, functions: Functions, n: Id, values: Mapping[Id, Vector]) -> Vector:
+def _node_value(k: Addresses, functions: Functions, n: Id, values: Mapping[Id, Vector]) -> Vector:
     """The value of a node, from the values of the nodes that it reads."""
     op, *args = k.layout.graph.nodes[n]
     if op == "number":
@@ -314,24 +314,24 @@ def _computed(k: Addresses, functions: Functions, n: Id, values: Mapping[Id, Vec
 
 def _write_row(k: Addresses, level: Level, functions: Functions, t: Any, r: Any) -> None:
     """All passes of a level over a row; each can read the means of those before it."""
-    e, b, H, alike = k.e, k.e.builder, k.field["H"], dict[Id, Vector]()
+    e, b, H, uniform = k.e, k.e.builder, k.field["H"], dict[Id, Vector]()
     for step in level.passes:
-        for n in step.alike:
+        for n in step.uniform:
             if n in step.loads:
-                alike[n] = Vector(e, e.broadcast(k.of_step(step.loads[n], t, r)))
+                uniform[n] = Vector(e, e.broadcast(k.address(step.loads[n], t, r)))
             else:
-                alike[n] = _computed(k, functions, n, alike)
+                uniform[n] = _node_value(k, functions, n, uniform)
         means = step.placed("mean")
-        whole, totals = b.and_(H, e.int(-e.lanes)), [e.zero() for _ in means]
-        for start, stop in ((0, whole), (whole, H)):
+        full, totals = b.and_(H, e.int(-e.lanes)), [e.zero() for _ in means]
+        for start, stop in ((0, full), (full, H)):
             with e.carrying(start, stop, e.lanes, totals) as (j, inside):
-                lanes = e.first_lanes(b.sub(H, j)) if start is whole else None
-                Columns(k, step, j, lanes, functions, means, alike).run(t, r, inside)
+                lanes = e.first_lanes(b.sub(H, j)) if start is full else None
+                Columns(k, step, j, lanes, functions, means, uniform).run(t, r, inside)
         for place, total in zip(means, totals, strict=True):
             count = e.splat(b.sitofp(H, e.real), e.vector)
-            mean = alike[place.name] = Vector(e, total).over_lanes(add) / Vector(e, count)
+            mean = uniform[place.name] = Vector(e, total).over_lanes(add) / Vector(e, count)
             if place.name in k.layout.means:
-                b.store(b.extract_element(mean.value, e.int(0)), k.of_step(place, t, r))
+                b.store(b.extract_element(mean.value, e.int(0)), k.address(place, t, r))
 
 
 def write_forward(k: Addresses, functions: Functions) -> None:
@@ -341,13 +341,11 @@ def write_forward(k: Addresses, functions: Functions) -> None:
         first = k.place(f"first_{state}", k.first)
         e.copy(first, k.place(f"all_{state}", k.first), e.mul(k.rows, H))
     may_list = b.icmp_unsigned("!=", k.field["indices"], POINTER(None))
-    of_loop = [may_list, e.int(0)]  # whether all frames so far are listed; how many numbers are
-    with e.carrying(0, k.field["T"], 1, of_loop) as (t, inside):
+    listing = [may_list, e.int(0)]  # whether all frames so far are listed; how many numbers are
+    with e.carrying(0, k.field["T"], 1, listing) as (t, inside):
         inside[:] = _write_input(k, t, *inside)
-        with k.rows_whose_length("<=", t) as r:  # x is arbitrary there
-            e.clear(
-                k.of_step(Place("slot", layout.of_input.into), t, r), k.outputs(layout.of_input)
-            )
+        with k.rows_by_length("<=", t) as r:  # x is arbitrary there
+            e.clear(k.address(Place("slot", layout.input.into), t, r), k.outputs(layout.input))
         for level in layout.forward:
             for p in level.projections:
                 k.project(p, t)
@@ -357,25 +355,25 @@ def write_forward(k: Addresses, functions: Functions) -> None:
                 continue
             for step in level.passes:
 
-                def place(j: Any, lanes: Lanes | None, t: Any = t, step: Pass = step) -> None:
+                def run_pass(j: Any, lanes: Lanes | None, t: Any = t, step: Pass = step) -> None:
                     columns = Columns(k, step, j, lanes, functions, [])
                     with e.loop(k.first, k.last) as r:
                         columns.run(t, r, [])
 
-                e.columns(H, place)
-        with k.rows_whose_length("<=", t) as r:
+                e.columns(H, run_pass)
+        with k.rows_by_length("<=", t) as r:
             ended = [Place("now", state) for state in layout.states]
             # Otherwise their nan times 0 would reach the gradient of U.
             ended += [Place("slot", name) for name in layout.sources.values()]
-            for place_of_row in ended:
-                e.clear(k.of_step(place_of_row, t, r), H)
-    with k.rows_whose_length("<=", k.field["T"]) as r:
+            for ended_place in ended:
+                e.clear(k.address(ended_place, t, r), H)
+    with k.rows_by_length("<=", k.field["T"]) as r:
         for state in layout.states:
-            last = k.of_step(Place("old", state), k.length(r), r)
+            last = k.address(Place("old", state), k.length(r), r)
             e.copy(last, k.place(f"final_{state}", r), H)
     with b.if_then(may_list):
-        place = b.gep(k.field["listed"], [k.thread], source_etype=INDEX)
-        b.store(b.zext(of_loop[0], INDEX), place)
+        run_pass = b.gep(k.field["listed"], [k.thread], source_etype=INDEX)
+        b.store(b.zext(listing[0], INDEX), run_pass)
 
 
 def _write_input(k: Addresses, t: Any, listing: Any, count: Any) -> tuple[Any, Any]:
@@ -383,26 +381,26 @@ def _write_input(k: Addresses, t: Any, listing: Any, count: Any) -> tuple[Any, A
 
     As long as x is sparse, the indices of its nonzero numbers are listed and columns of W summed.
     """
-    e, b, p = k.e, k.e.builder, k.layout.of_input
-    x, indices, counts = k.listed(t)
-    I, found = k.field["I"], [listing, count]  # noqa: E741
-    least = b.select(b.icmp_signed("<", k.field["T"], e.int(FIRST)), k.field["T"], e.int(FIRST))
-    steps = b.select(b.icmp_signed("<", t, least), least, e.add(t, 1))
-    with e.when(listing, found) as tried:
-        tried[1] = e.add(count, list_rows(e, x, k.rows, I, indices, counts))
-        tried[0] = b.icmp_signed("<=", tried[1], e.mul(steps, k.field["sparse_limit"]))
-    listed, so_far = found
+    e, b, p = k.e, k.e.builder, k.layout.input
+    x, indices, counts = k.listed_rows(t)
+    I, after = k.field["I"], [listing, count]  # noqa: E741
+    first = b.select(b.icmp_signed("<", k.field["T"], e.int(FIRST)), k.field["T"], e.int(FIRST))
+    steps = b.select(b.icmp_signed("<", t, first), first, e.add(t, 1))
+    with e.when(listing, after) as inside:
+        inside[1] = e.add(count, list_rows(e, x, k.rows, I, indices, counts))
+        inside[0] = b.icmp_signed("<=", inside[1], e.mul(steps, k.field["sparse_limit"]))
+    listed, listed_count = after
     with b.if_else(listed) as (summed, dense):
         with summed:
             target = k.outputs(p), *k.rows_of(Place("slot", p.into), t)
-            stored = k.read_rows or e.precision.itemsize
-            sum_columns(e, stored, x, indices, counts, k.rows, k.field["W"], I, *target)
+            w_bytes = k.w_bytes or e.precision.itemsize
+            sum_columns(e, w_bytes, x, indices, counts, k.rows, k.field["W"], I, *target)
         with dense:
-            begun = k.field.get("product")
-            if begun is not None:
-                e.copy(begun, k.of_step(Place("slot", p.into), t, k.first), k.outputs(p))
-            k.project(p._replace(adds=begun is not None), t)
-    return listed, so_far
+            with_product = k.field.get("product")
+            if with_product is not None:
+                e.copy(with_product, k.address(Place("slot", p.into), t, k.first), k.outputs(p))
+            k.project(p._replace(adds=with_product is not None), t)
+    return listed, listed_count
 
 
 def _write_backward(k: Addresses, functions: Functions) -> None:
@@ -410,17 +408,17 @@ def _write_backward(k: Addresses, functions: Functions) -> None:
     k.start_gradients(k.first, k.rows)
     e.clear(k.sum_place(0, 0), e.mul(H, len(layout.summed)))
     listed = b.icmp_unsigned("!=", k.field["indices"], POINTER(None))
-    of_w = k.table(layout.of_input)
+    w_table = k.table(layout.input)
     with b.if_then(listed):
-        e.clear(of_w[0], table_size(e, *of_w[1:]))
+        e.clear(w_table[0], table_size(e, *w_table[1:]))
     with e.loop(0, k.field["T"]) as i:
         t = b.sub(k.field["T"], e.add(i, 1))
-        with k.rows_whose_length("<=", t) as r:
-            e.clear(k.of_step(Place("d_slot", layout.slots[0]), t, r), k.width)
+        with k.rows_by_length("<=", t) as r:
+            e.clear(k.address(Place("d_slot", layout.slots[0]), t, r), k.width)
         dense = b.icmp_signed("<", t, k.field["shortest"])
         for level in layout.backward:
             if level.in_rows:
-                with e.loop(k.first, k.last) as r, b.if_then(k.going_on(r, t, dense)):
+                with e.loop(k.first, k.last) as r, b.if_then(k.is_running(r, t, dense)):
                     _write_row(k, level, functions, t, r)
             else:
                 (step,) = level.passes
@@ -430,13 +428,13 @@ def _write_backward(k: Addresses, functions: Functions) -> None:
                 ) -> None:
                     summed = step.placed("sum")
                     columns = Columns(k, step, j, lanes, functions, summed)
-                    places = [k.of_step(place, t, 0, j) for place in summed]
+                    places = [k.address(place, t, 0, j) for place in summed]
                     sums = [e.load(place, lanes) for place in places]
                     with (
                         e.carrying(k.first, k.last, 1, sums) as (r, inside),
-                        e.when(k.going_on(r, t, dense), inside) as of_row,
+                        e.when(k.is_running(r, t, dense), inside) as row_sums,
                     ):
-                        columns.run(t, r, of_row)
+                        columns.run(t, r, row_sums)
                     for place, value in zip(places, sums, strict=True):
                         e.store(value, place, lanes)
 
@@ -444,13 +442,13 @@ def _write_backward(k: Addresses, functions: Functions) -> None:
             for p, adds in zip(level.projections, level.adds, strict=True):
                 k.project_back(p, t, adds)
         with b.if_then(b.icmp_unsigned("!=", k.field["d_x"], POINTER(None))):
-            k.project_back(layout.of_input, t, False)
+            k.project_back(layout.input, t, False)
         with b.if_then(listed):
-            into = Place("d_slot", layout.of_input.into)
-            add_outer(e, *k.listed(t), k.rows, *of_w, *k.rows_of(into, t))
+            into = Place("d_slot", layout.input.into)
+            add_outer(e, *k.listed_rows(t), k.rows, *w_table, *k.rows_of(into, t))
         with b.if_then(b.icmp_signed("==", k.field["d_step"], e.int(0))):
             _write_products(k, t, b.icmp_signed(">", i, e.int(0)), listed)
-        with k.rows_whose_length("==", t) as r:  # their last frame comes next
+        with k.rows_by_length("==", t) as r:  # their last frame comes next
             k.start_gradients(r, 1)
 
 

@@ -7,7 +7,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from seqmodel.kernels.linear.matmul import packing, panels_of
+from seqmodel.kernels.linear.matmul import packed_panels, packing
 from seqmodel.kernels.linear.outer import folding, outer
 from seqmodel.kernels.linear.sparse import DENSITY
 from seqmodel.kernels.run import memory
@@ -19,7 +19,7 @@ from seqmodel.units.cpu.schedule import Layout, Projection
 from seqmodel.units.definition import TERMS
 from seqmodel.units.specification import Case, Weights
 
-WIDE = 64
+MANY_ROWS = 64
 """Rows per thread from which the gradients of W and U are summed step by step.
 
 A step's rows then fill the products' tiles, and the slots' gradients stay in the cache instead of
@@ -37,7 +37,7 @@ def weight_fields(
         if (matrix := weights[p.term]) is not None
     }
     vectors = {t: w.contiguous() for t in ("V", "b", "bU") if (w := weights[t]) is not None}
-    return panels_of(packings) | vectors, list(packings.values())
+    return packed_panels(packings) | vectors, list(packings.values())
 
 
 class Recurrence(torch.autograd.Function):
@@ -54,8 +54,8 @@ class Recurrence(torch.autograd.Function):
         )
         names, threads = case.spec.state, thread_count(case.batch_size)
         weights, state = tensors[: len(TERMS)], tensors[len(TERMS) :]
-        given = dict(zip(TERMS, weights, strict=True))
-        fields, jobs = weight_fields(unit.layout, given, case.hidden_size)
+        by_term = dict(zip(TERMS, weights, strict=True))
+        fields, jobs = weight_fields(unit.layout, by_term, case.hidden_size)
         fields |= _shared(case, unit.layout, len(x), lengths, zones)
         fields |= {"x": x.contiguous(), "slots": NEW}
         if unit.layout.means:
@@ -70,35 +70,35 @@ class Recurrence(torch.autograd.Function):
             fields["sparse_limit"] = int(DENSITY * x[0].numel()) // threads
         forward = unit.forward.job(fields)
         parallel_for([*jobs, forward], threads)
-        made = forward.made
+        created = forward.created
         lists: tuple[Tensor | None, Tensor | None] = None, None
-        if "listed" in made and ctx.needs_input_grad[4] and 0 not in made["listed"].tolist():
-            lists = made["indices"], made["counts"]  # no thread stopped listing
+        if "listed" in created and ctx.needs_input_grad[4] and 0 not in created["listed"].tolist():
+            lists = created["indices"], created["counts"]  # no thread stopped listing
         ctx.unit, ctx.case, ctx.lengths, ctx.zones = unit, case, lengths, zones
         ctx.set_materialize_grads(False)
-        steps = [made[f"all_{name}"] for name in names]
-        ctx.save_for_backward(*lists, made["slots"], made.get("means"), *steps, x, *tensors)
+        steps = [created[f"all_{name}"] for name in names]
+        ctx.save_for_backward(*lists, created["slots"], created.get("means"), *steps, x, *tensors)
         if lengths is None:  # copies: writing to a state must not change h
-            return made["all_h"][1:], *(kept[-1].clone() for kept in steps)
-        return made["all_h"][1:], *(made[f"final_{name}"] for name in names)
+            return created["all_h"][1:], *(each[-1].clone() for each in steps)
+        return created["all_h"][1:], *(created[f"final_{name}"] for name in names)
 
     @staticmethod
-    def backward(ctx: Any, *outside: Tensor | None) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
         """Run the backward loops, then sum the outer products over all frames."""
-        d_h, *d_final = outside
+        d_h, *d_final = gradients
         indices, counts, slots, means, *tensors = ctx.saved_tensors
-        kept, (x, *given) = tensors[: len(d_final)], tensors[len(d_final) :]
+        states, (x, *saved) = tensors[: len(d_final)], tensors[len(d_final) :]
         if torch.is_grad_enabled():  # these gradients will be differentiated again
-            return _through_specification(ctx, outside, [x, *given])
+            return _through_specification(ctx, gradients, [x, *saved])
         case, layout, T, H = ctx.case, ctx.unit.layout, len(x), ctx.case.hidden_size
-        weights = dict(zip(TERMS, given[: len(TERMS)], strict=True))
+        weights = dict(zip(TERMS, saved[: len(TERMS)], strict=True))
         needs_x, needs_w, needs_u = ctx.needs_input_grad[3:6]
         packed = weights if needs_x else weights | {"W": None}
         fields, jobs = weight_fields(layout, packed, H, transposed=False)
         B, threads = case.batch_size, thread_count(case.batch_size)
-        at_once = needs_w and needs_u and WIDE * threads <= B
+        stepwise = needs_w and needs_u and MANY_ROWS * threads <= B
         fields |= _shared(case, layout, T, ctx.lengths, ctx.zones)
-        fields["d_step"] = 0 if at_once else B
+        fields["d_step"] = 0 if stepwise else B
         x = x.contiguous()
         fields["x"] = _finite(x, ctx.lengths) if needs_w else x
         if indices is not None:
@@ -106,51 +106,51 @@ class Recurrence(torch.autograd.Function):
         if layout.means:
             fields["means"] = means
         fields |= {"slots": slots, "d_slots": NEW, "sums": NEW, "d_x": NEW if needs_x else None}
-        if at_once:
+        if stepwise:
             fields |= {"scratch": NEW} | {f"d_{p.name}": NEW for p in layout.projections}
         gradient = slots.new_zeros(1, 1, H).expand(T, B, H) if d_h is None else d_h
         fields["d_h"] = gradient if gradient.stride(2) == 1 else gradient.contiguous()
-        for name, steps, last in zip(layout.states, kept, d_final, strict=True):
+        for name, steps, last in zip(layout.states, states, d_final, strict=True):
             fields |= {f"all_{name}": steps, f"carried_{name}": NEW}
             fields[f"d_final_{name}"] = None if last is None else last.contiguous()
         backward = ctx.unit.backward.job(fields)
-        made = backward.made
+        created = backward.created
         sums = memory.buffer(slots.dtype, len(layout.summed) * H, 1)
-        jobs += backward, folding(made["sums"], sums)
+        jobs += backward, folding(created["sums"], sums)
         needed = {"W": needs_w, "U": needs_u}
-        found = {t: memory.buffer(slots.dtype, *weights[t].shape) for t in needed if needed[t]}
+        grads = {t: memory.buffer(slots.dtype, *weights[t].shape) for t in needed if needed[t]}
         for p in layout.projections:
-            if p.term in found:
-                total = _of_gates(found[p.term], p, H)
-                if f"d_{p.name}" in made:
+            if p.term in grads:
+                total = _of_gates(grads[p.term], p, H)
+                if f"d_{p.name}" in created:
                     panels = p.term == "W" and indices is not None
-                    jobs.append(folding(made[f"d_{p.name}"], total, panels=panels))
+                    jobs.append(folding(created[f"d_{p.name}"], total, panels=panels))
                 else:
                     jobs += _products(ctx, p, backward, total)
         parallel_for(jobs, threads)
         vectors = [term for term in ("b", "V", "bU") if weights[term] is not None]  # as in `summed`
         parts = sums.split_with_sizes([weights[term].numel() for term in vectors])
-        found |= {t: part.view_as(weights[t]) for t, part in zip(vectors, parts, strict=True)}
-        carried = [made[f"carried_{name}"] for name in layout.states]
-        return None, None, None, made.get("d_x"), *map(found.get, TERMS), *carried
+        grads |= {t: part.view_as(weights[t]) for t, part in zip(vectors, parts, strict=True)}
+        carried = [created[f"carried_{name}"] for name in layout.states]
+        return None, None, None, created.get("d_x"), *map(grads.get, TERMS), *carried
 
 
 def _products(ctx: Any, p: Projection, backward: Job, total: Tensor) -> list[Job]:
     """The jobs that sum a projection's gradient from the gradients of its slots at all steps."""
-    layout, H, given = ctx.unit.layout, ctx.case.hidden_size, cast(Any, backward.fields)
-    threads = given["threads"]
-    d = _part(backward.made["d_slots"], 1, layout.slot(p.into) * H, len(p.gates) * H)
+    layout, H, fields = ctx.unit.layout, ctx.case.hidden_size, cast(Any, backward.fields)
+    threads = fields["threads"]
+    d = _part(backward.created["d_slots"], 1, layout.slot(p.into) * H, len(p.gates) * H)
     if p.source.kind == "slot":
-        source = _part(given["slots"], 1, layout.slot(p.source.name) * H, H)
+        source = _part(fields["slots"], 1, layout.slot(p.source.name) * H, H)
     elif p.source.kind == "old":
-        source = given[f"all_{p.source.name}"][:-1].view(-1, H)
+        source = fields[f"all_{p.source.name}"][:-1].view(-1, H)
     else:
-        source = given["x"].view(-1, ctx.case.input_size)
+        source = fields["x"].view(-1, ctx.case.input_size)
     return outer(d, source, total, threads)
 
 
 def _through_specification(
-    ctx: Any, outside: Sequence[Tensor | None], inputs: Sequence[Any]
+    ctx: Any, gradients: Sequence[Tensor | None], inputs: Sequence[Any]
 ) -> tuple[Tensor | None, ...]:
     """The gradients, themselves differentiable; slow."""
     # Aliases: inputs may depend on one another, and each gradient is for its input alone.
@@ -158,12 +158,12 @@ def _through_specification(
     x, *rest = aliases
     weights, state = dict(zip(TERMS, rest, strict=False)), tuple(rest[len(TERMS) :])
     h, final = specification.run(ctx.case, weights, x, state, ctx.lengths, ctx.zones)
-    reached = {s: g for s, g in zip((h, *final), outside, strict=True) if g is not None}
+    used = {s: g for s, g in zip((h, *final), gradients, strict=True) if g is not None}
     needed = ctx.needs_input_grad[3:]
-    asked = [t for t, needs in zip(aliases, needed, strict=True) if needs]
+    wanted = [t for t, needs in zip(aliases, needed, strict=True) if needs]
     options = {"create_graph": True, "allow_unused": True}
-    found = iter(torch.autograd.grad(list(reached), asked, list(reached.values()), **options))
-    return None, None, None, *(next(found) if needs else None for needs in needed)
+    grads = iter(torch.autograd.grad(list(used), wanted, list(used.values()), **options))
+    return None, None, None, *(next(grads) if needs else None for needs in needed)
 
 
 def _shared(
@@ -207,6 +207,6 @@ def run(
     zones: Tensor | None = None,
 ) -> tuple[Tensor, tuple[Tensor, ...]]:  # fmt: skip
     """See `specification.run`, for float32 or float64 on the CPU."""
-    given = [weights[term] for term in TERMS]
-    h, *final = Recurrence.apply(case, lengths, zones, x, *given, *state)  # type: ignore[no-untyped-call]
+    ordered = [weights[term] for term in TERMS]
+    h, *final = Recurrence.apply(case, lengths, zones, x, *ordered, *state)  # type: ignore[no-untyped-call]
     return h, tuple(final)

@@ -35,7 +35,7 @@ class Place(NamedTuple):
     | old, now | a state before and after the step |
     | slot | a slot: its sum of products, or what has replaced it |
     | vector, sum | a weight; the sum of its gradients |
-    | zone | a state: what `definition.zoned` reads of it |
+    | zone | a state: what `definition.with_zoneout` reads of it |
     | d_now, carried | a state: its gradient after and before the step |
     | d_slot, d_x | a slot, the input: its gradient |
     | mean | a node: one number, the mean of its columns |
@@ -89,20 +89,20 @@ class Layout:
         stacked = self.owners("U")
         slots = [args[0] for op, *args in self.graph.nodes if op == "slot"]
         self._products = sorted(
-            (self._taken_at(v), stacked.index(gate), slot.name, v)
+            (self._product_level(v), stacked.index(gate), slot.name, v)
             for slot in slots
             for gate, v in slot.recurrent
         )
-        made = [v for *_, v in self._products if self.graph.nodes[v][0] != "old"]
-        self.sources = {v: f"v{k}" for k, v in enumerate(dict.fromkeys(made))}
+        multiplied = [v for *_, v in self._products if self.graph.nodes[v][0] != "old"]
+        self.sources = {v: f"v{k}" for k, v in enumerate(dict.fromkeys(multiplied))}
         """The nodes that a U multiplies, other than states before the step, and their slots."""
         self.slots = self._ordered_slots()
         self.places = self._places()
-        self.kept = self._kept()
+        self.saved = self._saved()
         gates = range(len(self.owners("W")))
-        self.of_input = Projection("W", gates, Place("x", None), self.slots[0], False, 0)
+        self.input = Projection("W", gates, Place("x", None), self.slots[0], False, 0)
         self.recurrent = self._recurrent()
-        self.projections = self.of_input, *self.recurrent
+        self.projections = self.input, *self.recurrent
         self.widest = max(len(p.gates) for p in self.projections)
         """The most gates in a projection."""
         self.level_count = max(self.levels) + 1
@@ -126,7 +126,7 @@ class Layout:
         """The gates that have `term`, in the order in which their weights are stacked."""
         return self.spec.gates_with(term, bias=self.bias)
 
-    def taken(self, level: int) -> tuple[Projection, ...]:
+    def products_of(self, level: int) -> tuple[Projection, ...]:
         """The products of U in a level."""
         return tuple(p for p in self.recurrent if p.level == level)
 
@@ -136,19 +136,19 @@ class Layout:
     def _find_levels(self) -> None:
         for n, (op, *args) in enumerate(self.graph.nodes):
             if op == "slot":
-                before = [self._taken_at(v) for _, v in args[0].recurrent]
+                before = [self._product_level(v) for _, v in args[0].recurrent]
             else:
                 before = [self.levels[m] for m in self.graph.reads(n)]
             self.levels.append(max(before, default=0))
 
-    def _taken_at(self, v: Id) -> int:
+    def _product_level(self, v: Id) -> int:
         """The level of the product of a matrix and node `v`."""
         return 0 if self.graph.nodes[v][0] == "old" else self.levels[v] + 1
 
     def _ordered_slots(self) -> list[str]:
-        of_inputs = [f"W{gate}" for gate in self.owners("W")]
-        others = dict.fromkeys(into for *_, into, _ in self._products if into not in of_inputs)
-        return [*of_inputs, *others, *self.sources.values()]
+        input_slots = [f"W{gate}" for gate in self.owners("W")]
+        others = dict.fromkeys(into for *_, into, _ in self._products if into not in input_slots)
+        return [*input_slots, *others, *self.sources.values()]
 
     def _places(self) -> dict[Id, Place]:
         """The places of nodes that are not computed."""
@@ -160,7 +160,7 @@ class Layout:
                 places[n] = Place(op, args[0])
         return places
 
-    def _kept(self) -> dict[Id, Place]:
+    def _saved(self) -> dict[Id, Place]:
         """The nodes whose values replace slots: activations of sums that nothing else reads.
 
         Their slopes follow from these values, so the backward pass does not need the sums.
@@ -169,31 +169,31 @@ class Layout:
         for n in users:
             for m in self.graph.reads(n):
                 users[m].append(n)
-        elsewhere, kept = {*self.states.values(), *self.sources}, {}
+        read_elsewhere, saved = {*self.states.values(), *self.sources}, {}
         for n, place in self.places.items():
             if place.kind != "slot":
                 continue
             value = n
-            while value not in elsewhere and len(users[value]) == 1:
+            while value not in read_elsewhere and len(users[value]) == 1:
                 (value,) = users[value]
                 if self.graph.nodes[value][0] != "+":
                     break
-            if self.graph.nodes[value][0] in FUNCTIONS and value not in elsewhere:
-                kept[value] = place
-        return kept
+            if self.graph.nodes[value][0] in FUNCTIONS and value not in read_elsewhere:
+                saved[value] = place
+        return saved
 
     def _recurrent(self) -> list[Projection]:
         """The products of U by level; those of one source, adjacent in U and in memory, are one."""
-        found, filled = list[Projection](), set(self.slots[: len(self.of_input.gates)])
+        found, filled = list[Projection](), set(self.slots[: len(self.input.gates)])
         for level, row, into, v in self._products:
             op, *args = self.graph.nodes[v]
             source = Place("old", args[0]) if op == "old" else Place("slot", self.sources[v])
             gates, adds = range(row, row + 1), into in filled
             filled.add(into)
-            last = found[-1] if found else self.of_input
-            next_to = last.gates.stop, self.slot(last.into) + len(last.gates)
-            alike = (last.source, last.adds, last.level) == (source, adds, level)
-            if alike and next_to == (row, self.slot(into)):
+            last = found[-1] if found else self.input
+            adjacent = last.gates.stop, self.slot(last.into) + len(last.gates)
+            same = (last.source, last.adds, last.level) == (source, adds, level)
+            if same and adjacent == (row, self.slot(into)):
                 found[-1] = last._replace(gates=range(last.gates.start, row + 1))
             else:
                 found.append(Projection(f"U{len(found)}", gates, source, into, adds, level))
@@ -215,7 +215,7 @@ class Pass:
     nodes: tuple[Id, ...]
     loads: Mapping[Id, Place]
     stores: tuple[Store, ...]
-    alike: tuple[Id, ...] = ()
+    uniform: tuple[Id, ...] = ()
     """Nodes computed before it once for all columns of a row; empty unless the level has means."""
     cleared: tuple[Place, ...] = ()
     """Places set to zero at the end."""
@@ -224,7 +224,7 @@ class Pass:
         """The places of one kind that it stores to."""
         return [store.place for store in self.stores if store.place.kind == kind]
 
-    def of_node(self, n: Id) -> list[Store]:
+    def stores_of(self, n: Id) -> list[Store]:
         """The stores of a node's value."""
         return [store for store in self.stores if store.node == n]
 
@@ -252,39 +252,39 @@ def _forward(layout: Layout) -> list[Level]:
     targets += [Store(n, Place("slot", name)) for n, name in layout.sources.items()]
     depths, found = _depths(layout), list[Level]()
     for level in range(layout.level_count):
-        here = [t for t in targets if levels[t.node] == level]
-        late = [n for n in layout.kept if levels[n] == level and n not in memory]
-        kept = [Store(n, layout.kept[n]) for n in late]
-        if _reads_means(layout, here + kept, memory):
-            passes = _passes_in_rows(layout, here + kept, memory)
-            found.append(Level(passes, layout.taken(level), in_rows=True))
+        level_stores = [t for t in targets if levels[t.node] == level]
+        late = [n for n in layout.saved if levels[n] == level and n not in memory]
+        saved = [Store(n, layout.saved[n]) for n in late]
+        if _reads_means(layout, level_stores + saved, memory):
+            passes = _passes_in_rows(layout, level_stores + saved, memory)
+            found.append(Level(passes, layout.products_of(level), in_rows=True))
             continue
         passes = []
-        each = sorted({depths[t.node] for t in here}) or [0]
+        each = sorted({depths[t.node] for t in level_stores}) or [0]
         for depth in each:
-            mine = [t for t in here if depths[t.node] == depth]
+            todo = [t for t in level_stores if depths[t.node] == depth]
             if depth == each[-1]:
-                mine += [store for store in kept if store.node not in memory]
-            nodes = _needed(layout, mine, memory)
-            done = {store.node for store in mine} | memory.keys()
-            mine += [Store(n, at) for n, at in layout.kept.items() if n in nodes and n not in done]
+                todo += [store for store in saved if store.node not in memory]
+            nodes = _needed(layout, todo, memory)
+            done = {store.node for store in todo} | memory.keys()
+            todo += [Store(n, at) for n, at in layout.saved.items() if n in nodes and n not in done]
             loads = {n: memory[n] for n in nodes if n in memory}
-            passes.append(Pass(nodes, loads, tuple(mine)))
-            memory |= {t.node: t.place for t in mine if graph.reads(t.node)}
-        found.append(Level(passes, layout.taken(level)))
+            passes.append(Pass(nodes, loads, tuple(todo)))
+            memory |= {t.node: t.place for t in todo if graph.reads(t.node)}
+        found.append(Level(passes, layout.products_of(level)))
     return found
 
 
 def _backward(layout: Layout) -> list[Level]:
     graph, held, found = layout.graph, set[Place](), list[Level]()
     leaves = layout.places
-    memory = leaves | layout.kept
+    memory = leaves | layout.saved
     memory |= {n: Place("slot", name) for n, name in layout.sources.items()}
     memory |= {n: Place("now", state) for state, n in layout.states.items() if graph.reads(n)}
     memory |= {n: Place("mean", n) for n in layout.means}
     for level in reversed(range(layout.level_count)):
         seeds = _seeds(layout, level, memory)
-        stores, products = list[Store](), layout.taken(level)
+        stores, products = list[Store](), layout.products_of(level)
         for n, d in graph.gradients(seeds).items():
             if n in leaves and leaves[n].kind != "zone":
                 place = leaves[n].gradient
@@ -313,7 +313,7 @@ def _reads_means(layout: Layout, stores: list[Store], memory: Mapping[Id, Place]
     return any(layout.graph.nodes[n][0] == "mean" for n in _needed(layout, stores, memory))
 
 
-CHEAP = 4
+MAX_REPEATED = 4
 """Up to this many instructions are repeated in a later pass, not kept in scratch memory."""
 _COSTS = dict.fromkeys(FUNCTIONS, 20)
 """About how many instructions a node takes, if more than one."""
@@ -336,32 +336,32 @@ def _passes_in_rows(layout: Layout, wanted: list[Store], memory: dict[Id, Place]
     stores = [list[Store]() for _ in range(last + 1)]
     for store in wanted:
         stores[last if store.place.kind == "carried" else ranks[store.node]].append(store)
-    here, first, passes, known = dict(memory), dict[Id, int](), list[Pass](), set[Id]()
-    for rank, mine in enumerate(stores):
-        nodes, found = set[Id](), [store.node for store in mine]
+    mem, first, passes, known = dict(memory), dict[Id, int](), list[Pass](), set[Id]()
+    for rank, todo in enumerate(stores):
+        nodes, found = set[Id](), [store.node for store in todo]
         while found:
             n = found.pop()
-            if n in first and n not in here and _cost(layout, n, here) > CHEAP:
-                here[n] = Place("scratch", sum(at.kind == "scratch" for at in here.values()))
-                stores[first[n]].append(Store(n, here[n]))
+            if n in first and n not in mem and _cost(layout, n, mem) > MAX_REPEATED:
+                mem[n] = Place("scratch", sum(at.kind == "scratch" for at in mem.values()))
+                stores[first[n]].append(Store(n, mem[n]))
             if n not in nodes:
                 nodes.add(n)
-                found += () if n in here else graph.reads(n)
-        columns = tuple(n for n in _in_order(graph, nodes) if not graph.alike[n])
-        alike = tuple(n for n in sorted(nodes - known) if graph.alike[n])
-        passes.append(Pass(columns, {n: here[n] for n in nodes if n in here}, (), alike))
+                found += () if n in mem else graph.reads(n)
+        columns = tuple(n for n in _in_order(graph, nodes) if not graph.uniform[n])
+        uniform = tuple(n for n in sorted(nodes - known) if graph.uniform[n])
+        passes.append(Pass(columns, {n: mem[n] for n in nodes if n in mem}, (), uniform))
         first = dict.fromkeys(columns, rank) | first
-        means = {place.name: place for _, place, _ in mine if place.kind == "mean"}
-        here |= {n: p for n, p, _ in mine if p.kind in ("now", "slot") and graph.reads(n)} | means
-        known.update(alike, means)
-    memory |= {n: place for n, place in here.items() if place.kind != "scratch"}
-    return [replace(one, stores=tuple(mine)) for one, mine in zip(passes, stores, strict=True)]
+        means = {place.name: place for _, place, _ in todo if place.kind == "mean"}
+        mem |= {n: p for n, p, _ in todo if p.kind in ("now", "slot") and graph.reads(n)} | means
+        known.update(uniform, means)
+    memory |= {n: place for n, place in mem.items() if place.kind != "scratch"}
+    return [replace(one, stores=tuple(todo)) for one, todo in zip(passes, stores, strict=True)]
 
 
 def _cost(layout: Layout, n: Id, memory: Mapping[Id, Place]) -> int:
     """About how many instructions a node takes for a vector of columns."""
     needed = _needed(layout, [Store(n, Place("scratch", 0))], memory)
-    ops = [layout.graph.nodes[m][0] for m in needed if not layout.graph.alike[m]]
+    ops = [layout.graph.nodes[m][0] for m in needed if not layout.graph.uniform[m]]
     return sum(_COSTS.get(op, 1) for op in ops)
 
 
@@ -375,7 +375,7 @@ def _seeds(layout: Layout, level: int, memory: dict[Id, Place]) -> dict[Id, Id]:
     for n, place in known:
         d = graph.node(*place)
         memory[d] = place
-        seeds[n] = graph.calculate("+", seeds[n], d) if n in seeds else d
+        seeds[n] = graph.arithmetic("+", seeds[n], d) if n in seeds else d
     return seeds
 
 

@@ -51,52 +51,52 @@ def _step(
     """One layer's call and states; float32 matrices of a single row stay so to fit the L1 cache."""
     *rows, I = x.shape  # noqa: E741
     case, weights = layer.case(*(rows or [1])), layer.weights()
-    R, H, stored = case.batch_size, case.hidden_size, None if rows else case.dtype.itemsize
-    layout, signature = _planned(case.spec, case.bias, product is not None)
+    R, H, w_bytes = case.batch_size, case.hidden_size, None if rows else case.dtype.itemsize
+    layout, signature = _layout_of(case.spec, case.bias, product is not None)
     if (w := weights["W"]) is not None and product is not None:
         weights = {**weights, "W": w[:, -I:]}
     double = {
-        term: weight if weight is None or (stored and term in "WU") else weight.double()
+        term: weight if weight is None or (w_bytes and term in "WU") else weight.double()
         for term, weight in weights.items()
     }
     packed, packing = weight_fields(layout, double, H)
     parallel_for(packing, 1)
-    given: dict[str, Any] = packed | {"T": 1, "B": R, "I": I, "H": H, "threads": 1}
-    given |= {"x": x.reshaped(1, R, I), "slots": arena.take(R, len(layout.slots) * H)}
+    args: dict[str, Any] = packed | {"T": 1, "B": R, "I": I, "H": H, "threads": 1}
+    args |= {"x": x.reshaped(1, R, I), "slots": arena.take(R, len(layout.slots) * H)}
     if layout.means:
-        given["means"] = arena.take(R, len(layout.means))
+        args["means"] = arena.take(R, len(layout.means))
     if layout.scratch:
-        given["row"] = arena.take(1, padded(layout.scratch * H, ITEMSIZE))
+        args["row"] = arena.take(1, padded(layout.scratch * H, ITEMSIZE))
     if product is not None:
-        given["product"] = product
+        args["product"] = product
     if binary:
-        given["sparse_limit"] = int(DENSITY * R * I)
+        args["sparse_limit"] = int(DENSITY * R * I)
         for name, shape in (("indices", (R, I)), ("counts", (R,)), ("listed", (1,))):
-            given[name] = arena.take(*shape, dtype=torch.int32)
+            args[name] = arena.take(*shape, dtype=torch.int32)
     states = []
     for state in layout.states:
-        both = arena.take(2, R, H)  # before the step and after it
-        after = Slot(both.start + R * H * ITEMSIZE, (*rows, H), both.dtype)
-        given |= {f"all_{state}": both, f"first_{state}": after.reshaped(R, H)}
+        states_memory = arena.take(2, R, H)  # before the step and after it
+        after = Slot(states_memory.start + R * H * ITEMSIZE, (*rows, H), states_memory.dtype)
+        args |= {f"all_{state}": states_memory, f"first_{state}": after.reshaped(R, H)}
         states.append(after)
     activations = case.gate_activation, case.activation
-    call = unit_call(signature, _write_step, layout, activations, stored, stored=stored, **given)
+    call = unit_call(signature, _write_step, layout, activations, w_bytes, w_bytes=w_bytes, **args)
     return call, states
 
 
 @cache
-def _planned(spec: UnitSpec, bias: bool, begun: bool) -> tuple[Layout, Signature]:
+def _layout_of(spec: UnitSpec, bias: bool, with_product: bool) -> tuple[Layout, Signature]:
     layout = Layout(spec, bias=bias)
-    return layout, forward_fields(layout, begun=begun)
+    return layout, forward_fields(layout, with_product=with_product)
 
 
 def _write_step(
     e: Emitter, field: dict[str, Any], layout: Layout, activations: tuple[str, str],
-    stored: int | None,
+    w_bytes: int | None,
 ) -> None:  # fmt: skip
-    """The forward loops over a single frame, on one thread; with `stored`, over a single row."""
-    known = {"T": 1, "shortest": 2} | ({"B": 1} if stored else {})
-    field = field | {name: e.int(n) for name, n in known.items()}
+    """The forward loops over a single frame, on one thread; with `w_bytes`, over a single row."""
+    constants = {"T": 1, "shortest": 2} | ({"B": 1} if w_bytes else {})
+    field = field | {name: e.int(n) for name, n in constants.items()}
     write_forward(
-        Addresses(layout, e, field, e.int(0), e.int(1), stored), functions_of(*activations)
+        Addresses(layout, e, field, e.int(0), e.int(1), w_bytes), functions_of(*activations)
     )
