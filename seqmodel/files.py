@@ -65,7 +65,7 @@ def open_input(path: Path) -> BufferedReader:
     NotAFileError for a pipe or a device, which may never end; OSError if it cannot be opened.
     """
     # The file owns its descriptor from the start, so that a signal cannot leave two owners.
-    opener = partial(_open_with, mode=0, extra=system.AT_ONCE)
+    opener = partial(_open_with, mode=0, extra=system.NONBLOCK)
     file = open(path, "rb", opener=opener)  # noqa: SIM115 - the caller closes it
     if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
         file.close()
@@ -83,7 +83,7 @@ def read_bytes(path: Path, most: int | None = None) -> bytes:
     With `most`, it can also be a pipe that the shell has opened for us, as for <(...).
     """
     try:
-        bounded_pipe = most is not None and path.is_fifo() and path.parts[:2] in system.OPENED
+        bounded_pipe = most is not None and path.is_fifo() and path.parts[:2] in system.FD_PATHS
         with path.open("rb") if bounded_pipe else open_input(path) as file:
             content = file.read() if most is None else file.read(most + 1)
     except OSError as error:
@@ -302,7 +302,7 @@ def _sweep(path: Path, format: FolderFormat) -> None:
 
 def _replace_folder(path: Path, new: Path) -> None:
     """Swap two paths atomically, or move the old one away first; then remove the old one."""
-    if system.exchanged(path, new):
+    if system.exchange(path, new):
         shutil.rmtree(new)
         return
     old = _temporary(path)

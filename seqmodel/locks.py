@@ -8,7 +8,7 @@ from pathlib import Path
 
 from seqmodel.errors import SeqmodelError, reason
 from seqmodel.files import disk_error, missing_folders, remove_empty, sibling
-from seqmodel.system.files import AT_ONCE, FOLDER, NO_LINK
+from seqmodel.system.files import DIRECTORY, NOFOLLOW, NONBLOCK
 
 POLL_SECONDS = 0.005
 """Seconds between attempts at a lock that another process holds."""
@@ -36,7 +36,7 @@ def lock_file(path: Path, *, wait: bool = False) -> Iterator[bool]:
 
 def _open(path: Path) -> int | None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    file = os.open(path, os.O_RDWR | os.O_CREAT | NO_LINK | AT_ONCE, 0o666)
+    file = os.open(path, os.O_RDWR | os.O_CREAT | NOFOLLOW | NONBLOCK, 0o666)
     if stat.S_ISREG(os.fstat(file).st_mode):
         return file
     os.close(file)
@@ -119,7 +119,7 @@ def _open_lock(lock: Path, real_path: Path) -> tuple[Path, int | None]:
         if (file := _open(lock)) is not None:
             return lock, file
     with suppress(OSError):
-        return real_path, os.open(real_path, os.O_RDONLY | FOLDER)
+        return real_path, os.open(real_path, os.O_RDONLY | DIRECTORY)
     return real_path, None
 
 

@@ -275,7 +275,7 @@ def test_where_two_paths_cannot_be_exchanged_a_failed_rename_restores_the_old_fo
     tmp_path, marked, monkeypatch
 ):
     """If the old dataset were removed before the new one is in place, a failure would lose both."""
-    monkeypatch.setattr("seqmodel.system.files.exchanged", lambda one, other: False)
+    monkeypatch.setattr("seqmodel.system.files.exchange", lambda one, other: False)
     replace_by(marked, "old")
     assert tree(tmp_path) == {marked: None, marked / MARK: "old"}
     before = tree(tmp_path)

@@ -38,20 +38,20 @@ def step(unit: Unit, x: Tensor, d_h: Tensor) -> Callable[[], Any]:
         for gate, terms in unit.gates().items()
     }
     # One product for all matrices that multiply the last h, as in code written by hand.
-    at_once = [n.args[0].gate for n in _nodes(spec) if n.op == "U" and n.args[1] == LAST_H]
+    u_gates = [n.args[0].gate for n in _nodes(spec) if n.op == "U" and n.args[1] == LAST_H]
 
     def by_name(names: list[str], stacked: Any) -> dict[str, Any]:
         return dict(zip(names, jnp.split(stacked, len(names), -1), strict=True))
 
     def forward(weights: Any, x: Any) -> Any:
-        with_x = [gate for gate, terms in weights.items() if "W" in terms]
-        inputs = jnp.concatenate([weights[gate]["W"] for gate in with_x]).T
-        recurrent = jnp.concatenate([weights[gate]["U"] for gate in at_once]).T if at_once else None
+        w_gates = [gate for gate, terms in weights.items() if "W" in terms]
+        inputs = jnp.concatenate([weights[gate]["W"] for gate in w_gates]).T
+        recurrent = jnp.concatenate([weights[gate]["U"] for gate in u_gates]).T if u_gates else None
 
-        def advance(state: Mapping[str, Any], of_x: Any) -> Any:
+        def advance(state: Mapping[str, Any], w_x: Any) -> Any:
             now: dict[str, Any] = {}
-            from_x = by_name(with_x, of_x)
-            from_h = by_name(at_once, state["h"] @ recurrent) if at_once else {}
+            from_x = by_name(w_gates, w_x)
+            from_h = by_name(u_gates, state["h"] @ recurrent) if u_gates else {}
 
             def value(node: Node) -> Any:
                 match node.op, node.args:
@@ -75,11 +75,11 @@ def step(unit: Unit, x: Tensor, d_h: Tensor) -> Callable[[], Any]:
         start = {name: jnp.zeros((x.shape[1], H)) for name in spec.state}
         return jax.lax.scan(advance, start, x @ inputs)[1]
 
-    def whole(weights: Any, x: Any, d_h: Any) -> Any:
+    def forward_backward(weights: Any, x: Any, d_h: Any) -> Any:
         h, backward = jax.vjp(forward, weights, x)
         return h, *backward(d_h)
 
-    compiled = jax.jit(whole)
+    compiled = jax.jit(forward_backward)
     arrays = weights, x.detach().numpy(), d_h.numpy()
     with jax.default_device(jax.devices("cpu")[0]):  # even if JAX finds a GPU
         arrays = jax.tree.map(jnp.array, arrays)

@@ -36,9 +36,9 @@ from seqmodel.units.backends import AUTO, backend_for, choose_device
 from seqmodel.units.module import units_of
 from seqmodel.units.specification import Case
 
-SHORTEST = 50e-3
+MIN_SECONDS = 50e-3
 """The minimum length of a timing in seconds; quicker tasks are repeated."""
-LEAST_ROUNDS = 5
+MIN_ROUNDS = 5
 """The minimum number of rounds, besides a warm-up round."""
 
 Task = Callable[[], object]
@@ -56,19 +56,19 @@ def compare(ours: Task, theirs: Task, seconds: float, **others: Task) -> Row:
     repeats = {}
     for name, task in tasks.items():
         _mean(task, 1)
-        repeats[name] = math.ceil(SHORTEST / _mean(task, 1))
-    taken: dict[str, list[float]] = {name: [] for name in tasks}
+        repeats[name] = math.ceil(MIN_SECONDS / _mean(task, 1))
+    timings: dict[str, list[float]] = {name: [] for name in tasks}
     until = time.perf_counter() + seconds
-    while len(taken["ours"]) < LEAST_ROUNDS or time.perf_counter() < until:
+    while len(timings["ours"]) < MIN_ROUNDS or time.perf_counter() < until:
         for name, task in tasks.items():
-            taken[name].append(_mean(task, repeats[name]))
+            timings[name].append(_mean(task, repeats[name]))
     timing = {
         name: {"ms": 1e3 * statistics.median(values), "spread_percent": spread_percent(values)}
-        for name, values in taken.items()
+        for name, values in timings.items()
     }
     ratios = {f"over_{name}": timing[name]["ms"] / timing["ours"]["ms"] for name in tasks}
     ratios.pop("over_ours")
-    return {**timing, "rounds": len(taken["ours"]), **ratios}
+    return {**timing, "rounds": len(timings["ours"]), **ratios}
 
 
 def _mean(task: Task, repeats: int) -> float:
@@ -180,7 +180,7 @@ def _training_step(model: SequenceModel, frames: Tensor) -> None:
 ROLLS = PianoRollFrames(Grid.of_beats(4))
 NOTES_ON = 4
 """Notes per frame."""
-START = math.log(NOTES_ON / (NOTES - NOTES_ON))
+NOTE_LOGIT = math.log(NOTES_ON / (NOTES - NOTES_ON))
 """The logit of a note at that density, from which models start, so that they draw about as many."""
 MODEL_UNITS = {"frame-wise": tuple(MUSIC.paper_hidden), "tied": ("gru",)}
 """The units measured by default in each model."""
@@ -188,7 +188,7 @@ TIED = {"hidden": 96, "note_hidden": 48}
 """The tied model's sizes along time and along pitch."""
 BATCH = {"frame-wise": (200, 16), "tied": (160, 2)}
 """Frames and rows of a training step."""
-DRAWN = {"frame-wise": 256, "tied": 16}
+TORCH_FRAMES = {"frame-wise": 256, "tied": 16}
 """Frames drawn at a time with torch.nn, which is slow."""
 
 
@@ -205,14 +205,14 @@ def measure_step(model: str, unit: str, seconds: float) -> Row:
     """Time a training step on piano-rolls."""
     config, (T, B) = config_of(model, unit), BATCH[model]
     ours, theirs, frames = our_model(config), their_model(config), piano_rolls(T, B)
-    stored = frames.to(torch.uint8)  # as in training batches
+    batch_frames = frames.to(torch.uint8)  # as in training batches
 
     def their_step() -> None:
         theirs.zero_grad()
         theirs(frames).backward()
 
-    taken = compare(lambda: _training_step(ours, stored), their_step, seconds)
-    return {**_sizes(config), "batch": B, "frames": T, **taken}
+    timings = compare(lambda: _training_step(ours, batch_frames), their_step, seconds)
+    return {**_sizes(config), "batch": B, "frames": T, **timings}
 
 
 def measure_sampling(model: str, unit: str, seconds: float) -> Row:
@@ -223,11 +223,11 @@ def measure_sampling(model: str, unit: str, seconds: float) -> Row:
     def draw() -> Any:
         return next(sampler.draw(Uniforms(1)))[0]  # the first chunk (n, D) of a piece
 
-    frames = {"ours": len(draw()), "torch_nn": DRAWN[model]}
-    taken = compare(draw, lambda: theirs.draw(DRAWN[model]), seconds)
-    speed = {name: 1e3 * count / taken[name]["ms"] for name, count in frames.items()}
+    frames = {"ours": len(draw()), "torch_nn": TORCH_FRAMES[model]}
+    timings = compare(draw, lambda: theirs.draw(TORCH_FRAMES[model]), seconds)
+    speed = {name: 1e3 * count / timings[name]["ms"] for name, count in frames.items()}
     ratio = speed["ours"] / speed["torch_nn"]
-    return {**_sizes(config), **taken, "frames_per_second": speed, "over_torch_nn": ratio}
+    return {**_sizes(config), **timings, "frames_per_second": speed, "over_torch_nn": ratio}
 
 
 def config_of(model: str, unit: str) -> Config:
@@ -241,7 +241,7 @@ def config_of(model: str, unit: str) -> Config:
 def our_model(config: Config) -> SequenceModel:
     """The model in our code."""
     model = build_model(config, ROLLS)
-    nn.init.constant_(model.output.get_parameter("linear.bias"), START)
+    nn.init.constant_(model.output.get_parameter("linear.bias"), NOTE_LOGIT)
     return model
 
 
@@ -253,7 +253,7 @@ def their_model(config: Config) -> peers.FrameWise | peers.Tied:
         model: peers.FrameWise | peers.Tied = peers.FrameWise(spec, NOTES, hidden)
     else:
         model = peers.Tied(spec, NOTES, hidden, note_hidden)
-    nn.init.constant_(model.linear.bias, START)
+    nn.init.constant_(model.linear.bias, NOTE_LOGIT)
     return model
 
 

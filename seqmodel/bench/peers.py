@@ -68,10 +68,10 @@ class Tied(nn.Module):
         """-log p(x_1, ..., x_T) of frames (T, B, D), summed over the batch."""
         T, B, D = frames.shape
         h = self.time(self.encoder.encode(frames, self.encoder.start(frames, B)).inputs)[0]
-        of_notes = frames.view(T * B, D)
-        read = self.pitch(note_inputs(h.reshape(T * B, D, -1), of_notes))[0]
+        flat = frames.view(T * B, D)
+        read = self.pitch(note_inputs(h.reshape(T * B, D, -1), flat))[0]
         logits = self.linear(read).squeeze(2)
-        return F.binary_cross_entropy_with_logits(logits, of_notes.t(), reduction="sum")
+        return F.binary_cross_entropy_with_logits(logits, flat.t(), reduction="sum")
 
     @torch.inference_mode()
     def draw(self, count: int) -> Tensor:
@@ -79,10 +79,10 @@ class Tied(nn.Module):
         frame, state, drawn = torch.zeros(1, self.encoder.rows), None, []
         for _ in range(count):
             h, state = self.time(self.encoder.inputs(Past(frame)).unsqueeze(0), state)
-            frame, of_frame = torch.zeros(1, self.encoder.rows), None
+            frame, note_state = torch.zeros(1, self.encoder.rows), None
             for n in range(self.encoder.rows):
                 x = torch.cat([h[0, n : n + 1], notes_below(frame, onsets=False)[n]], 1)
-                read, of_frame = self.pitch(x.unsqueeze(0), of_frame)
+                read, note_state = self.pitch(x.unsqueeze(0), note_state)
                 frame[:, n] = torch.bernoulli(torch.sigmoid(self.linear(read[0, 0])))
             drawn.append(frame)
         return torch.cat(drawn)

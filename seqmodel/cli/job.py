@@ -25,9 +25,9 @@ from seqmodel.model.build import build_model, meta_model, with_sizes
 from seqmodel.outputs.registry import OUTPUTS, only_model, output_class, output_name
 from seqmodel.runs import folder as runs
 from seqmodel.runs.checkpoint import check_labels, load_model, model_tensors
-from seqmodel.runs.files import PART, epochs_of
+from seqmodel.runs.files import VALID_PIECES, epochs_of
 from seqmodel.sampling.sampler import Freeze, Sampler
-from seqmodel.training.loop import STARTED, Trainer, begin_run, train_run
+from seqmodel.training.loop import INITIAL_FILES, Trainer, begin_run, train_run
 from seqmodel.training.processes import UnfitError
 from seqmodel.training.state import RESUMABLE
 from seqmodel.training.stopping import stop_on_signals
@@ -97,7 +97,7 @@ class Job:
             try:
                 self._train(folder, device)
             except UnfitError:
-                for name in STARTED:
+                for name in INITIAL_FILES:
                     (folder / name).unlink(missing_ok=True)
                 raise
             finally:
@@ -134,10 +134,10 @@ class Job:
             training_progress(settings, title) as listener,
         ):
             tracked = "".join(f" --track {name}" for name in self.trackers)
-            again = f"continue with `seqmodel train --resume --run {folder}{tracked}`"
-            with advising(again):
+            hint = f"continue with `seqmodel train --resume --run {folder}{tracked}`"
+            with advising(hint):
                 train(settings, dataset, folder, device=device, resume=True, listener=listener,
-                      trackers=self.trackers, stop=stop, again=again, group=group)  # fmt: skip
+                      trackers=self.trackers, stop=stop, hint=hint, group=group)  # fmt: skip
         metrics = runs.read_metrics(folder)
         best = min(metrics, key=lambda line: line["valid_nats_per_frame"])
         if self.as_json:
@@ -181,7 +181,7 @@ def _warn_if_trivial(
 ) -> None:
     """Warn if a trivial model predicts valid, or its scored part, as well as the run's `line`."""
     frame, train, valid = dataset.frame, dataset["train"].subsample(), dataset["valid"]
-    valid = valid.evenly_spaced(line.get(PART, len(valid)))
+    valid = valid.evenly_spaced(line.get(VALID_PIECES, len(valid)))
     discrete = output_class(settings, frame).discrete
     with display("fitting trivial baselines"):
         figures = baselines(train, valid, frame, discrete=discrete)

@@ -146,7 +146,7 @@ class _Stream(io.FileIO):
         try:
             return super().write(data)
         except OSError as error:
-            gone = signals.reader_gone(error)
+            gone = signals.is_broken_pipe(error)
             if self.fileno() == STDERR and not gone:
                 return len(data)
             self._failed = True
@@ -189,7 +189,7 @@ def _shortened(message: str) -> str:
 
 def _exit_on_signal(number: int, frame: FrameType | None) -> None:
     if number == signals.HANGUP:  # the end of a terminal sends several
-        signals.let_go(number)
+        signals.reset(number)
     sys.exit(128 + number)
 
 

@@ -15,7 +15,7 @@ from seqmodel.cli.common import Said, message
 from seqmodel.config import Config
 from seqmodel.media.samples import Progress
 from seqmodel.media.words import hms, printable
-from seqmodel.runs.files import PART
+from seqmodel.runs.files import VALID_PIECES
 
 if TYPE_CHECKING:
     from seqmodel.training.trackers import Listener, Tick
@@ -190,5 +190,5 @@ def training_progress(config: Config, title: str) -> Iterator["Listener"]:
 
 def of_part(line: Mapping[str, Any]) -> str:
     """A note on a line's figure on valid if only some pieces are scored."""
-    pieces = line.get(PART)
+    pieces = line.get(VALID_PIECES)
     return "" if pieces is None else f"  ({pieces:,} pieces of valid)"

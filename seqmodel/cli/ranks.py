@@ -65,7 +65,7 @@ def was_restarted() -> bool:
 
 def processes_of(option: int | None) -> int:
     """The number of processes for `--processes`; UsageError if it is impossible."""
-    from seqmodel.system.processes import lacks_groups
+    from seqmodel.system.processes import no_groups_reason
 
     here = process_rank()
     if here.launched and option not in (None, here.size):
@@ -73,8 +73,8 @@ def processes_of(option: int | None) -> int:
     size = here.size if here.launched else option or 1
     if size & (size - 1):
         raise UsageError(f"the number of processes must be a power of two, not {size}")
-    if size > 1 and (lacking := lacks_groups()):
-        raise UsageError(f"only one process can train here: {lacking}; leave --processes out")
+    if size > 1 and (reason := no_groups_reason()):
+        raise UsageError(f"only one process can train here: {reason}; leave --processes out")
     return size
 
 
@@ -105,7 +105,7 @@ def leading(
     from seqmodel.training import processes
 
     here = process_rank()
-    again = f"continue from the last checkpoint with `seqmodel train --resume --run {folder}`"
+    hint = f"continue from the last checkpoint with `seqmodel train --resume --run {folder}`"
     others = list[subprocess.Popen[bytes]]()
     try:
         if here.launched:
@@ -114,7 +114,7 @@ def leading(
             store = processes.rendezvous()
             for rank in range(1, size):
                 others.append(_start(rank, size, store.port, dataset.folder))
-        with _watched(here, f"; {again}"), processes.joined(here.rank, size, store) as group:
+        with _watched(here, f"; {hint}"), processes.join(here.rank, size, store) as group:
             order = {
                 "config": config.to_json(),
                 "data": [dataset.fingerprint(), dataset.given_hash()],
@@ -131,7 +131,7 @@ def leading(
     except processes.UnfitError:
         raise
     except processes.PeerError as error:
-        raise processes.PeerError(f"{_ended(others) or error}; {again}") from error
+        raise processes.PeerError(f"{_ended(others) or error}; {hint}") from error
     finally:
         for process in others:
             process.kill()  # also if it is frozen
@@ -190,7 +190,7 @@ def follow(data: Path | None) -> None:
         with (
             stop_on_signals() as stop,
             _watched(here),
-            processes.joined(here.rank, here.size, store) as group,
+            processes.join(here.rank, here.size, store) as group,
         ):
             order = json.loads(group.broadcast(b""))
             checkpoint = group.broadcast(b"")
@@ -199,8 +199,8 @@ def follow(data: Path | None) -> None:
             dataset = processes.check_all(group, lambda: _same_dataset(path, hashes))
             kind = order["device"]  # each process has its own GPU, if there are any
             device = torch.device(f"cuda:{here.local_rank}" if kind == "cuda" else kind)
-            again = f"continue with `seqmodel train --resume --run {order['folder']}`"
-            trainer = Trainer(config, dataset, None, device, again, group)
+            hint = f"continue with `seqmodel train --resume --run {order['folder']}`"
+            trainer = Trainer(config, dataset, None, device, hint, group)
             with TemporaryDirectory() as folder:
                 last = Path(folder, "last")
                 last.write_bytes(checkpoint)

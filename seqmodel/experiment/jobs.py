@@ -33,7 +33,7 @@ from seqmodel.locks import lock_file, locked
 from seqmodel.runs.files import epochs_of
 from seqmodel.runs.folder import BEST, LAST, load_run, read_metrics
 from seqmodel.system.machine import available_memory, cores, keep_freed_memory, peak_memory
-from seqmodel.system.processes import ask_to_end, start, wait
+from seqmodel.system.processes import request_end, start, wait
 from seqmodel.system.signals import TERMINATE, name_of
 from seqmodel.training.stopping import InterruptError, StopRequest, stop_on_signals
 from seqmodel.training.trackers import Listener, Tick
@@ -162,7 +162,7 @@ class Worker:
                     resume=(folder / LAST).is_file(),
                     listener=Listener(tick, lambda line, _: epochs([line]), resumed=epochs),
                     stop=self._stop,
-                    again=AGAIN,
+                    hint=AGAIN,
                 )
             if kind == "seed":
                 model = load_run(folder).model
@@ -310,7 +310,7 @@ class _Pool:
             return
         self._asked = self.ends = True
         for connection, member in [*self.members.items()]:
-            if not ask_to_end(member.process):  # its next report fails, as if this had died
+            if not request_end(member.process):  # its next report fails, as if this had died
                 connection.close()
                 del self.members[connection]
                 member.process.join()

@@ -186,7 +186,7 @@ def search(
     resume: bool = False,
     init_from: runs.Run | None = None,
     listener: Listener | None = None,
-    again: str | None = None,
+    hint: str | None = None,
     **others: Any,
 ) -> None:
     """Train `config` at each learning rate of its search and keep the run that is best on valid.
@@ -194,7 +194,7 @@ def search(
     Arguments and errors are those of `train_run`; SeqmodelError if no draw has completed an epoch.
     """
     listener = listener or Listener()
-    again = again or f"continue with `seqmodel train --resume --run {folder}`"
+    hint = hint or f"continue with `seqmodel train --resume --run {folder}`"
     _write_start(config, folder, init_from)
     if resume and (folder / runs.INIT).is_dir():  # for draws that have yet to begin
         start = runs.load_run(folder / runs.INIT)
@@ -217,7 +217,7 @@ def search(
                 resume=resume and (place / runs.LAST).is_file(),
                 init_from=init_from,
                 listener=listener,
-                again=again,
+                hint=hint,
                 **others,
             )
         except optuna.TrialPruned as pruned:

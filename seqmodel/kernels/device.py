@@ -51,7 +51,7 @@ def _set_threads() -> Callable[[int], object]:
     thread that has not yet run a torch operation, and such a thread keeps it. If torch does not use
     the OpenMP library found here, the fallback is torch's function.
     """
-    if address := native.loaded("omp_set_num_threads"):
+    if address := native.address_of("omp_set_num_threads"):
         former, set_threads = torch.get_num_threads(), native.function(address, [native.INT32])
         set_threads(former + 1)
         effective = torch.get_num_threads() == former + 1

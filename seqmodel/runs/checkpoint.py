@@ -254,7 +254,7 @@ class Progress:
         """
         try:
             fields = Fields.of(values, PROGRESS)
-            values = _known(fields.values, cls, origin, whole=whole)
+            values = _known_fields(fields.values, cls, origin, whole=whole)
             checks: dict[Any, Any] = {int: fields.integer, float: fields.number, bool: fields.flag}
             for setting in dataclass_fields(cls):
                 if setting.name in fields and setting.type in checks:
@@ -265,7 +265,7 @@ class Progress:
             plan = {}
             if "plan" in fields:
                 stated = fields.fields("plan")
-                names = _known(stated.values, TimePlan, origin, whole=whole)
+                names = _known_fields(stated.values, TimePlan, origin, whole=whole)
                 plan = {"plan": TimePlan(**{name: stated.number(name) for name in names})}
             progress = cls(**{**values, **plan})
             if progress.frames + progress.before == 0 < progress.batch + progress.window:
@@ -275,7 +275,7 @@ class Progress:
             raise damaged(origin, str(error)) from error
 
 
-def _known(
+def _known_fields(
     values: Mapping[str, Any], kind: type, origin: Path, *, whole: bool
 ) -> Mapping[str, Any]:
     """Those of `values` that dataclass `kind` has; with `whole`, SeqmodelError for any others."""
@@ -372,13 +372,13 @@ def load_model(model: SequenceModel, tensors: Mapping[str, Tensor]) -> None:
 
 
 def _compare(model: SequenceModel, tensors: Mapping[str, Tensor], advice: str) -> dict[str, Tensor]:
-    there = {k.removeprefix(MODEL): v for k, v in tensors.items() if k.startswith(MODEL)}
-    here = tensors_of(model)
-    for name in sorted(there.keys() | here.keys()):
-        shapes = [tuple(some[name].shape) if name in some else None for some in (there, here)]
+    stored = {k.removeprefix(MODEL): v for k, v in tensors.items() if k.startswith(MODEL)}
+    expected = tensors_of(model)
+    for name in sorted(stored.keys() | expected.keys()):
+        shapes = [tuple(some[name].shape) if name in some else None for some in (stored, expected)]
         if shapes[0] != shapes[1]:
             raise SeqmodelError(
                 f"the checkpoint's weights do not fit the model: {name} is {shapes[0]} there and "
                 f"{shapes[1]} here; {advice}"
             )
-    return there
+    return stored

@@ -17,14 +17,14 @@ from seqmodel.files import disk_error, open_input, read_bytes
 
 CONFIG, METRICS, CURVE = "config.yaml", "metrics.jsonl", "learning-curve.png"
 BEST, LAST = "best.safetensors", "last.safetensors"
-PART = "valid_pieces"
+VALID_PIECES = "valid_pieces"
 """The key in a line of metrics for the number of scored pieces of valid, unless all were scored."""
 CARD = "README.md"
 """In a zip: a description of the run for people."""
 IN_ZIP = (CARD, CONFIG, METRICS, BEST)
-BEGINS = b"PK\3\4"
+ZIP_MAGIC = b"PK\3\4"
 """The first bytes of a zip that is not empty."""
-MOST, MOST_TIMES = 1 << 30, 100
+MAX_BYTES, MAX_RATIO = 1 << 30, 100
 """The maximum total size of a zip's files, in bytes and as a multiple of its own size: repetitive
 text compresses to a tenth, weights hardly at all; a zip bomb to a thousandth."""
 
@@ -34,7 +34,7 @@ def epochs_of(metrics: Sequence[Mapping[str, Any]]) -> float:
     return metrics[-1]["epoch"] if metrics else 0
 
 
-def is_there(path: Path) -> bool:
+def exists(path: Path) -> bool:
     """Whether a run has the file; SeqmodelError for a zip that `export` did not write."""
     if not path.parent.is_file():
         return path.is_file()
@@ -60,14 +60,14 @@ def _opened(path: Path) -> Iterator[zipfile.ZipFile]:
     """Yield a zip that is safe to read; SeqmodelError, also in the block, if it is not."""
     try:
         with open_input(path) as file:
-            if file.read(len(BEGINS)) != BEGINS:
+            if file.read(len(ZIP_MAGIC)) != ZIP_MAGIC:
                 raise SeqmodelError(
                     f"{path} is not a run: name a run folder, or a zip that `seqmodel export` wrote"
                 )
             with zipfile.ZipFile(file) as archive:
-                for wrong in _objections(archive.infolist(), os.fstat(file.fileno()).st_size):
+                for objection in _objections(archive.infolist(), os.fstat(file.fileno()).st_size):
                     raise SeqmodelError(
-                        f"{path} is not a zip that `seqmodel export` wrote: {wrong}"
+                        f"{path} is not a zip that `seqmodel export` wrote: {objection}"
                     )
                 yield archive
     except SeqmodelError:
@@ -91,5 +91,5 @@ def _objections(members: list[zipfile.ZipInfo], size: int) -> Iterator[str]:
     if BEST not in names:
         yield f"it holds no {BEST}"
     total = sum(member.file_size for member in members)
-    if total > min(MOST, MOST_TIMES * size):
+    if total > min(MAX_BYTES, MAX_RATIO * size):
         yield f"its {size:,} bytes claim to hold {total:,}"

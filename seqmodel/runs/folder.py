@@ -38,7 +38,7 @@ from seqmodel.runs.checkpoint import (
     model_of,
     read_content,
 )
-from seqmodel.runs.files import BEST, CONFIG, CURVE, LAST, METRICS, is_there, read_file
+from seqmodel.runs.files import BEST, CONFIG, CURVE, LAST, METRICS, exists, read_file
 
 __all__ = ["BEST", "CONFIG", "CURVE", "LAST", "METRICS"]  # for whatever reads or writes runs
 
@@ -122,32 +122,32 @@ class Run(Content):
 
     def check_reads(self, dataset: Dataset) -> None:
         """SeqmodelError unless the model reads frames like the dataset's."""
-        there, ours = dataset.frame, self.frame
-        holds, reads = there.medium, ours.medium
-        if there.values == ours.values == "binary":  # of music, there are also drums
-            holds, reads = there.kind, ours.kind
+        frame, ours = dataset.frame, self.frame
+        holds, reads = frame.medium, ours.medium
+        if frame.values == ours.values == "binary":  # of music, there are also drums
+            holds, reads = frame.kind, ours.kind
         if holds != reads:
             raise SeqmodelError(
                 f"{dataset.folder} holds {holds}, but {self.folder} was trained on {reads}: name "
                 "another run or dataset"
             )
-        if there.onsets != ours.onsets:
+        if frame.onsets != ours.onsets:
             has, how = ("no onsets", "with") if ours.onsets else ("onsets", "without")
             raise SeqmodelError(
                 f"{dataset.folder} has {has}, which {self.folder} was trained {how}: prepare the "
                 f"{ours.medium} with {'--onsets' if ours.onsets else '--no-onsets'}"
             )
-        for name, levels in there.marks.items():
+        for name, levels in frame.marks.items():
             known = ours.marks.get(name, levels).names
             if levels.names != known:
                 raise SeqmodelError(
                     f"{dataset.folder} has the {name}s {listed(levels.names)}, but {self.folder} "
                     f"{listed(known)}: score the files themselves, which are read like the run's"
                 )
-        if (there.frame_size, there.context) != (ours.frame_size, ours.context):
+        if (frame.frame_size, frame.context) != (ours.frame_size, ours.context):
             raise SeqmodelError(
-                f"{dataset.folder} has frames of {there.frame_size} samples, context "
-                f"{there.context}; {self.folder} reads {ours.frame_size}, context {ours.context}: "
+                f"{dataset.folder} has frames of {frame.frame_size} samples, context "
+                f"{frame.context}; {self.folder} reads {ours.frame_size}, context {ours.context}: "
                 f"prepare the {ours.medium} with {ours.layout_options}"
             )
 
@@ -163,8 +163,8 @@ class Run(Content):
         size = self.frame.frame_size
         sizes = dict.fromkeys((size, self.frame.marked_size))
         if frames.ndim != 2 or len(frames) < 1 or frames.shape[1] not in sizes:
-            wide = " or ".join(map(str, sizes))
-            raise ValueError(f"frames must be (T >= 1, {wide}), not {frames.shape}")
+            widths = " or ".join(map(str, sizes))
+            raise ValueError(f"frames must be (T >= 1, {widths}), not {frames.shape}")
         line = torch.from_numpy(np.asarray(frames[:, :size], np.float32)).unsqueeze(1)
         carry, nats = self.model.start(1, None if given is None else given[np.newaxis]), []
         with torch.inference_mode():
@@ -182,11 +182,11 @@ def load_run(path: str | Path, device: torch.device | None = None) -> Run:
     """
     folder = Path(path)
     checkpoint, remark = folder / BEST, ""
-    if not is_there(checkpoint):
+    if not exists(checkpoint):
         if not folder.is_dir():
-            near = RUNS / folder
-            meant = f"; there is one named {near}" if near.is_dir() else ""
-            raise SeqmodelError(f"there is no run {folder}{meant}")
+            nested = RUNS / folder
+            hint = f"; there is one named {nested}" if nested.is_dir() else ""
+            raise SeqmodelError(f"there is no run {folder}{hint}")
         if (folder / MANIFEST).is_file():
             raise SeqmodelError(f"{folder} is a dataset: name a run that was trained on it")
         if not (folder / LAST).is_file():
@@ -220,9 +220,9 @@ def newest_run(runs: Path = RUNS, media: Collection[str] | None = None) -> tuple
     if len(found) == 1 or _finished(newest):
         return newest, ""
     finished = (file.parent for file in fitting if _finished(file.parent))
-    taken = next(finished, newest)
+    chosen = next(finished, newest)
     unfinished = f"{newest} has not finished training"
-    return taken, unfinished if taken == newest else f"{unfinished}: using {taken}"
+    return chosen, unfinished if chosen == newest else f"{unfinished}: using {chosen}"
 
 
 def _finished(folder: Path) -> bool:
@@ -294,7 +294,7 @@ def new_run_folder(data: str, unit: str, runs: Path = RUNS) -> Path:
 def read_metrics(folder: Path) -> list[dict[str, Any]]:
     """A run's metrics at each look at valid, after epochs or within them, a dictionary each."""
     path, epochs = folder / METRICS, []
-    if not is_there(path):
+    if not exists(path):
         return []
     for number, text in enumerate(read_file(path).splitlines(), 1):
         try:
@@ -303,8 +303,8 @@ def read_metrics(folder: Path) -> list[dict[str, Any]]:
             for name in dict.fromkeys((*needed, *line.values)):  # in order: always the same error
                 line.number(name)
         except ValueError as error:
-            again = f"delete it; `seqmodel train --resume --run {folder}` writes it again"
-            advice = "get the zip again" if folder.is_file() else again
+            retry = f"delete it; `seqmodel train --resume --run {folder}` writes it again"
+            advice = "get the zip again" if folder.is_file() else retry
             raise SeqmodelError(f"{path} is damaged: line {number}: {error}; {advice}") from error
         epochs.append(dict(line.values))
     return epochs

@@ -36,7 +36,7 @@ def available_memory(root: Path = ROOT) -> int:
     """Bytes available: what the machine has left, within the limits of control groups."""
     import psutil
 
-    left = [psutil.virtual_memory().available]
+    available = [psutil.virtual_memory().available]
     for group in _groups("memory", root):
         statistics = _fields(group / "memory.stat")
         for limit, usage, cached in (
@@ -45,8 +45,8 @@ def available_memory(root: Path = ROOT) -> int:
         ):
             most, used = _words(group / limit), _words(group / usage)
             if used and most and most[0].isdigit():
-                left.append(int(most[0]) - int(used[0]) + statistics.get(cached, 0))
-    return max(0, min(left))
+                available.append(int(most[0]) - int(used[0]) + statistics.get(cached, 0))
+    return max(0, min(available))
 
 
 def peak_memory() -> int:
@@ -109,7 +109,7 @@ def keep_freed_memory() -> None:
     GNU's allocator returns blocks above a threshold that rises only as the program frees larger
     ones, so that a small model's first steps take a third longer.
     """
-    if there := native.loaded("mallopt"):
-        mallopt = native.function(there, [native.INT32, native.INT32], native.INT32)
+    if address := native.address_of("mallopt"):
+        mallopt = native.function(address, [native.INT32, native.INT32], native.INT32)
         mallopt(_MMAP_THRESHOLD, MMAP_BYTES)
         mallopt(_TRIM_THRESHOLD, TRIM_BYTES)

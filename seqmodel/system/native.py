@@ -8,17 +8,17 @@ from typing import Any
 ADDRESS, INT, INT32, BYTES = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int32, ctypes.c_char_p
 
 
-def function(address: int, kinds: Sequence[Any], returns: Any = None) -> Callable[..., Any]:
+def function(address: int, types: Sequence[Any], returns: Any = None) -> Callable[..., Any]:
     """A Python function that calls the function at an address."""
-    return ctypes.CFUNCTYPE(returns, *kinds)(address)
+    return ctypes.CFUNCTYPE(returns, *types)(address)
 
 
 def callback(called: Callable[[int], object]) -> tuple[int, object]:
     """The address of a function that takes an address and calls Python, and what keeps it alive."""
-    kept = ctypes.CFUNCTYPE(None, ADDRESS)(called)
-    address = ctypes.cast(kept, ADDRESS).value
+    thunk = ctypes.CFUNCTYPE(None, ADDRESS)(called)
+    address = ctypes.cast(thunk, ADDRESS).value
     assert address is not None
-    return address, kept
+    return address, thunk
 
 
 def memory_at(address: int, size: int) -> Any:
@@ -27,7 +27,7 @@ def memory_at(address: int, size: int) -> Any:
 
 
 @cache
-def loaded(name: str) -> int | None:
+def address_of(name: str) -> int | None:
     """The address of a function of this name in a loaded library, if any.
 
     Windows cannot search libraries without their names.

@@ -11,12 +11,12 @@ from multiprocessing.process import BaseProcess
 from typing import Any
 
 _FORKS = hasattr(os, "fork")
-_importer = os.getpid()
+_importing_pid = os.getpid()
 
 
 def forked() -> bool:
     """Whether this process is a fork of another, and so lacks its threads."""
-    return _missed_fork() or os.getpid() != _importer
+    return _missed_fork() or os.getpid() != _importing_pid
 
 
 @cache
@@ -26,7 +26,7 @@ def _missed_fork() -> bool:
     return multiprocessing.parent_process() is not None and method in (None, "fork")
 
 
-def lacks_groups() -> str | None:
+def no_groups_reason() -> str | None:
     """Why several processes cannot train one model here; None if they can."""
     if hasattr(os, "killpg") and _FORKS:
         return None
@@ -44,11 +44,11 @@ def start(target: Callable[..., None], *arguments: Any) -> tuple[BaseProcess, An
     with _one_thread():
         if _FORKS:
             _start_server(target.__module__)
-        ours, its = context.Pipe(duplex=False)
-        process = context.Process(target=target, args=(*arguments, its))
+        receiver, sender = context.Pipe(duplex=False)
+        process = context.Process(target=target, args=(*arguments, sender))
         process.start()
-    its.close()  # so that the pipe closes when the process ends
-    return process, ours
+    sender.close()  # so that the pipe closes when the process ends
+    return process, receiver
 
 
 def wait(pipes: Iterable[Any], seconds: float) -> list[Any]:
@@ -76,18 +76,18 @@ def _start_server(module: str) -> None:
 
 @contextmanager
 def _one_thread() -> Iterator[None]:
-    former = os.environ.get("OMP_NUM_THREADS")
+    before = os.environ.get("OMP_NUM_THREADS")
     os.environ["OMP_NUM_THREADS"] = "1"  # read when libraries are loaded
     try:
         yield
     finally:
-        if former is None:
+        if before is None:
             del os.environ["OMP_NUM_THREADS"]
         else:
-            os.environ["OMP_NUM_THREADS"] = former
+            os.environ["OMP_NUM_THREADS"] = before
 
 
-def ask_to_end(process: BaseProcess) -> bool:
+def request_end(process: BaseProcess) -> bool:
     """Send a process the signal to save its work and end.
 
     False on Windows, where the signal would end it at once.

@@ -21,22 +21,22 @@ Handler = Callable[[int, FrameType | None], object]
 
 def unless_ignored(*numbers: int | None) -> list[int]:
     """The signals that exist and that the caller has not ignored, as nohup does."""
-    there = [number for number in numbers if number is not None]
-    return [number for number in there if signal.getsignal(number) is not signal.SIG_IGN]
+    existing = [number for number in numbers if number is not None]
+    return [number for number in existing if signal.getsignal(number) is not signal.SIG_IGN]
 
 
 @contextmanager
 def handled(handler: Handler, *numbers: int) -> Iterator[None]:
     """Handle these signals within a block of the main thread; restore the old handlers after."""
-    former = {number: signal.signal(number, handler) for number in numbers}
+    previous = {number: signal.signal(number, handler) for number in numbers}
     try:
         yield
     finally:
-        for number, before in former.items():
+        for number, before in previous.items():
             signal.signal(number, before)
 
 
-def let_go(number: int) -> None:
+def reset(number: int) -> None:
     """Let the next such signal end the process, unless it is `HANGUP`, which is ignored."""
     signal.signal(number, signal.SIG_IGN if number == HANGUP else signal.SIG_DFL)
 
@@ -49,7 +49,7 @@ def name_of(number: int) -> str:
         return f"signal {number}"
 
 
-def reader_gone(error: OSError) -> bool:
+def is_broken_pipe(error: OSError) -> bool:
     """Whether a write failed because the reader has gone, for which Windows has another number."""
     gone = isinstance(error, BrokenPipeError)
     return gone or (sys.platform == "win32" and error.errno == errno.EINVAL)

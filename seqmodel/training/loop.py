@@ -43,13 +43,13 @@ from seqmodel.runs.checkpoint import (
     read_content,
     save_checkpoint,
 )
-from seqmodel.runs.files import PART
+from seqmodel.runs.files import VALID_PIECES
 from seqmodel.sampling.sampler import Sampler
 from seqmodel.training.optimizer import learning_rate_at
-from seqmodel.training.processes import Group, check_alike
+from seqmodel.training.processes import Group, check_equal_weights
 from seqmodel.training.schedule import (
     CHECKS,
-    FIRST,
+    FIRST_PLAN,
     TOLERANCE,
     VALID_SHARE,
     Interval,
@@ -61,10 +61,10 @@ from seqmodel.training.state import (
     TrainingState,
     check_resumable,
     check_valid_figure,
-    threads_of,
+    fixed_threads,
 )
 from seqmodel.training.stopping import InterruptError, StopRequest
-from seqmodel.training.trackers import Listener, Tick, Tracker, followed
+from seqmodel.training.trackers import Listener, Tick, Tracker, with_trackers
 from seqmodel.training.update import update, window_gradient
 from seqmodel.unit_setting import is_text, unit_name
 
@@ -72,14 +72,14 @@ CPU = torch.device("cpu")
 DIGITS = 7
 """Significant ones of how many epochs are done: one may have millions of updates."""
 
-LOOK_SHARE, LEAST_PIECES = 1 / 10, 8
+LOOK_SHARE, MIN_PIECES = 1 / 10, 8
 """Frames of valid at a look, as a share of those that updates read between two, where there are
 looks within epochs; but no fewer pieces than that."""
 LOOK_COST = 1 / 20
 """Share of the time that looks within epochs take in a training of so many minutes, at most."""
-SCORED_PIECES, SCORED = 64, 2**19
+SCORED_PIECES, SCORED_STEPS = 64, 2**19
 """Of train, at even steps through it: how many, and about how many of their first unit steps."""
-STARTED = runs.LAST, runs.CONFIG
+INITIAL_FILES = runs.LAST, runs.CONFIG
 """The files of a run that has made no update."""
 LOUD_NOISE = 1.0
 """Weight noise above this drowns the weights, most of which are smaller."""
@@ -96,13 +96,13 @@ def train_run(
     listener: Listener | None = None,
     trackers: Mapping[str, Tracker] = MappingProxyType({}),
     stop: StopRequest | None = None,
-    again: str | None = None,
+    hint: str | None = None,
     group: Group | None = None,
 ) -> Progress:
     """Train the run that `config` describes in `folder`, at its one learning rate.
 
     With `resume`, continue from its last checkpoint; else, with `init_from`, start from the weights
-    of another run. `again` is how errors tell the user to continue, by default to resume this run.
+    of another run. `hint` is how errors tell the user to continue, by default to resume this run.
     `group` are the processes that train it together, this one the first.
 
     Returns how far the run has come; its `metrics` hold every look at valid.
@@ -113,9 +113,9 @@ def train_run(
         DivergedError: a loss, a gradient or a valid figure is not finite; earlier epochs are kept.
         SeqmodelError: the run cannot be resumed with this config and dataset.
     """
-    listener = followed(listener or Listener(), trackers, config, folder)
+    listener = with_trackers(listener or Listener(), trackers, config, folder)
     try:
-        trainer = Trainer(config, dataset, folder, device, again, group)
+        trainer = Trainer(config, dataset, folder, device, hint, group)
         if resume:
             trainer.resume()
         elif init_from is not None:
@@ -152,19 +152,19 @@ class Trainer:
         dataset: Dataset,
         folder: Path | None,
         device: torch.device = CPU,
-        again: str | None = None,
+        hint: str | None = None,
         group: Group | None = None,
     ) -> None:
         self.train, self.valid = dataset["train"], dataset["valid"]
         self.config, self.folder, self._group = config, folder, group or Group()
-        self._again = again or f"continue with `seqmodel train --resume --run {folder}`"
+        self._hint = hint or f"continue with `seqmodel train --resume --run {folder}`"
         self._batches = -(-len(self.train) // config.batch_size)
         self._scored = self.valid
         self._device = device
         self._hashes = {DATA_HASH: dataset.fingerprint()}
         if config.bars or dataset.frame.known_labels:
             self._hashes[GIVEN_HASH] = dataset.given_hash()
-        self._began: str | None = None
+        self._origin: str | None = None
         self._pace, self._is_warm, self._is_new = Pace(), False, True
 
     @cached_property
@@ -183,7 +183,7 @@ class Trainer:
         """Start from another run's weights and nothing else of it."""
         self._is_new = False
         self.state.load_weights(model_tensors(run.model), self.train)
-        self._began = f"{run.folder.resolve().name}, epoch {epochs_text(run.epoch)}"
+        self._origin = f"{run.folder.resolve().name}, epoch {epochs_text(run.epoch)}"
 
     def resume(self, path: Path | None = None) -> None:
         """Continue from the last checkpoint, by default the folder's."""
@@ -195,7 +195,7 @@ class Trainer:
         check_fit(self.config, self.train.frame, tensors, path)
         self._is_new = False
         self.state.load(tensors, values.get(PROGRESS), path)
-        self._began = values.get(BEGAN_FROM)
+        self._origin = values.get(BEGAN_FROM)
         self._write_metrics()  # without the looks after the checkpoint
 
     def run(self, listener: Listener, stop: StopRequest) -> None:
@@ -205,26 +205,26 @@ class Trainer:
             self._remove(runs.METRICS, runs.BEST, runs.CURVE)  # of a run that this one replaces
             self.save()  # from here on a run that is killed can be resumed
         self.write(runs.CONFIG, to_yaml(self.config))
-        stop.at_once = self._stopped()  # until an update has been made
+        stop.immediate_message = self._stop_message()  # until an update has been made
         try:
-            with threads_of(self.config):
+            with fixed_threads(self.config):
                 ended = bool(progress.metrics and listener.resumed(progress.metrics))
                 while not (ended or progress.is_over(self.config)):
                     ended = self._to_next_look(listener, stop)
         except DivergedError:
             self._draw_curve()
             if not progress.update:  # nothing to resume
-                self._remove(*STARTED)
+                self._remove(*INITIAL_FILES)
             raise
         except LostError as error:  # between two updates, where batches are read
             if self._group.size > 1:  # the others make the update
                 raise
             self.save()
             raise LostError(
-                f"{error}; the work is saved: once the data is back, {self._again}"
+                f"{error}; the work is saved: once the data is back, {self._hint}"
             ) from error
         finally:
-            stop.at_once = None
+            stop.immediate_message = None
         self._draw_curve()
 
     def _to_next_look(self, listener: Listener, stop: StopRequest) -> bool:
@@ -233,17 +233,17 @@ class Trainer:
         while not self._look_is_due():
             had_plan = progress.plan is not None
             next(updates)
-            stop.at_once = None
+            stop.immediate_message = None
             listener.tick(self._tick())
             if progress.plan is not None and not had_plan:
                 until = progress.plan.until
-                listener.planned(until, round(until / self._done * progress.update))
+                listener.planned(until, round(until / self._epochs * progress.update))
             self._save_if_due()
         metrics, is_best = self._score(listener)
         return bool(listener.epoch(metrics, is_best))
 
     @property
-    def _done(self) -> float:
+    def _epochs(self) -> float:
         """Epochs done, and the share of frames of this one."""
         progress = self.state.progress
         frames = progress.before + progress.frames
@@ -253,11 +253,11 @@ class Trainer:
         """Where an epoch or the minutes end, and so often within, but not shortly before that."""
         progress = self.state.progress
         plan, left = progress.plan, self.train.frames - progress.before - progress.frames
-        if progress.batch == self._batches or (plan is not None and self._done >= plan.until):
+        if progress.batch == self._batches or (plan is not None and self._epochs >= plan.until):
             return True
         updates = progress.update - (progress.metrics[-1]["updates"] if progress.metrics else 0)
-        between = self._between()
-        due = updates >= between.updates or progress.seconds >= between.seconds
+        interval = self._interval_now()
+        due = updates >= interval.updates or progress.seconds >= interval.seconds
         return due and left > progress.frames / 2
 
     def _plan_if_due(self, before: float) -> None:
@@ -268,26 +268,26 @@ class Trainer:
         """
         progress, share = self.state.progress, self._share()
         total = 60 * (self.config.minutes or 0.0)
-        plan, done, trained = progress.plan, self._done, progress.trained
+        plan, epochs_done, trained = progress.plan, self._epochs, progress.trained
         spent = trained + progress.scoring
         if plan is None:
-            if spent < FIRST * total:
+            if spent < FIRST_PLAN * total:
                 return
             plan, share = TimePlan(until=math.inf), spent / total
         elif share == 1 or int(CHECKS * before) == int(CHECKS * share):
             return
-        epoch = (trained - plan.seconds) / (done - plan.at)
+        epoch = (trained - plan.seconds) / (epochs_done - plan.at)
         looks = self._looks(epoch)
         if progress.metrics:
             look = progress.scoring / len(progress.metrics)
         else:
             pieces = self._scored_pieces(self.train.frames / looks) / len(self.valid)
             look = VALID_SHARE * epoch * pieces * self.valid.frames / self.train.frames
-        until = done + max(total - spent - look, 0.0) / (epoch + looks * look)
+        until = epochs_done + max(total - spent - look, 0.0) / (epoch + looks * look)
         if abs(until - plan.until) * (epoch + looks * look) > TOLERANCE * total:
-            progress.plan = TimePlan(done, share, trained, _rounded(until))
+            progress.plan = TimePlan(epochs_done, share, trained, _rounded(until))
 
-    def _between(self) -> Interval:
+    def _interval_now(self) -> Interval:
         """What lies between two looks, which take but a part of a training of so many minutes."""
         progress = self.state.progress
         look = progress.scoring / max(len(progress.metrics), 1)
@@ -295,7 +295,7 @@ class Trainer:
 
     def _looks(self, seconds: float) -> float:
         """How many there are in an epoch, whose updates take so many seconds."""
-        return self._between().looks(seconds, self.state.progress.update / self._done)
+        return self._interval_now().looks(seconds, self.state.progress.update / self._epochs)
 
     def _scored_pieces(self, frames: float) -> int:
         """How many of valid are scored at each look: all, if the first ends an epoch.
@@ -304,10 +304,10 @@ class Trainer:
         """
         pieces, metrics = len(self.valid), self.state.progress.metrics
         if metrics:
-            return int(metrics[0].get(PART, pieces))
+            return int(metrics[0].get(VALID_PIECES, pieces))
         if frames == self.train.frames:
             return pieces
-        return min(max(int(LOOK_SHARE * frames / self.valid.frames * pieces), LEAST_PIECES), pieces)
+        return min(max(int(LOOK_SHARE * frames / self.valid.frames * pieces), MIN_PIECES), pieces)
 
     def _warm_up(self, indices: NDArray[np.int64]) -> None:
         """Compile and load what an update needs, on two frames of these pieces.
@@ -324,19 +324,19 @@ class Trainer:
     def _updates(self) -> Iterator[None]:
         """Make the updates that the epoch lacks, yielding after each."""
         config, progress = self.config, self.state.progress
-        window_most = window_of(config, self.state.model.encoder.steps)
+        max_window = window_of(config, self.state.model.encoder.steps)
         plan = batches.shuffled(self.train.lengths, config.batch_size, config.seed, progress.epoch)
         if not self._is_warm and progress.batch < len(plan):
             some = batches.split_batch(self.train.lengths[plan[progress.batch]], config.parts)[0]
             self._warm_up(plan[progress.batch][some])
         while progress.batch < len(plan):
             indices = plan[progress.batch]
-            place, variants = (config.seed, progress.epoch, progress.batch), None
+            key, variants = (config.seed, progress.epoch, progress.batch), None
             if config.augment_keys:
-                variants = batches.random_variants(self.train.frame, len(indices), *place)
+                variants = batches.random_variants(self.train.frame, len(indices), *key)
             lengths = self.train.lengths[indices]
             longest, parts = int(lengths.max()), batches.split_batch(lengths, config.parts)
-            window = window_most or longest
+            window = max_window or longest
             for begin in range(progress.window * window, longest, window):
                 started, share = time.monotonic(), self._share()
                 rate = learning_rate_at(config, share)
@@ -359,13 +359,13 @@ class Trainer:
                     progress.window += 1
                 else:
                     progress.batch, progress.window = progress.batch + 1, 0
-                    place = config.seed, progress.epoch, progress.batch
-                    goes_on = batches.continues(plan, config.carry_over, *place)
+                    key = config.seed, progress.epoch, progress.batch
+                    goes_on = batches.continues(plan, config.carry_over, *key)
                     carries, carried_over = self.state.carries, self.state.model.carried_over
                     self.state.carries = {k: carried_over(c) for k, c in carries.items() if goes_on}
-                seconds = self._agreed(time.monotonic() - started)
+                seconds = self._shared_time(time.monotonic() - started)
                 progress.seconds += seconds
-                self._pace.updated(frames, seconds)
+                self._pace.add_update(frames, seconds)
                 if config.minutes is not None:
                     self._plan_if_due(share)
                 yield
@@ -374,11 +374,11 @@ class Trainer:
         """Of the training that is done: by the plan of its minutes, or by the batches of epochs."""
         progress = self.state.progress
         if self.config.minutes is not None:
-            return progress.plan.share_at(self._done) if progress.plan else 0.0
+            return progress.plan.share_at(self._epochs) if progress.plan else 0.0
         epochs = self.config.most_epochs(progress.best_epoch)
         return (progress.epoch + progress.batch / self._batches) / epochs
 
-    def _agreed(self, seconds: float) -> float:
+    def _shared_time(self, seconds: float) -> float:
         """As the first process has measured, where anything depends on it."""
         by_clock = self.config.minutes is not None or self._interval.seconds < math.inf
         return float(self._group.all(seconds)[0]) if by_clock else seconds
@@ -428,13 +428,13 @@ class Trainer:
     def _score(self, listener: Listener) -> tuple[dict[str, Any], bool]:
         """Correct the encoder, score valid; returns the line of metrics, and whether it is best."""
         progress, model = self.state.progress, self.state.scored_model
-        pieces, epochs = self._scored_pieces(progress.frames), self._done
+        pieces, epochs = self._scored_pieces(progress.frames), self._epochs
         if progress.batch == self._batches:
             epochs = progress.epoch + 1
         if len(self._scored) != pieces:
             self._scored = self.valid.evenly_spaced(pieces)
 
-        def scored(done: int, total: int) -> None:
+        def report(done: int, total: int) -> None:
             listener.tick(Tick(progress.epoch + 1, done, total, None))
             self._save_if_due()
 
@@ -443,19 +443,19 @@ class Trainer:
             seed, number = self.config.seed, len(progress.metrics)
             run_free(model, self.train, seed, number, self._save_if_due)
             progress.corrected = model.encoder.free_frames(self.train.frames) is not None
-        check_alike(self._group, model)
+        check_equal_weights(self._group, model)
         # Few pieces have very different lengths, and padding takes time.
         size = self.config.batch_size if pieces < len(self.valid) else BATCH_SIZE
-        valid = likelihood(model, self._scored, batch_size=size, progress=scored, group=self._group)
-        seconds = self._agreed(time.monotonic() - started)
-        self._pace.scored(self._scored.frames, seconds)
+        valid = likelihood(model, self._scored, batch_size=size, progress=report, group=self._group)
+        seconds = self._shared_time(time.monotonic() - started)
+        self._pace.add_scoring(self._scored.frames, seconds)
         metrics = {
             "epoch": epochs,
             "updates": progress.update,
             "train_nats_per_frame": progress.nats / progress.frames,
             "valid_nats_per_frame": valid.nats_per_frame,
             **{f"valid_{name}": value for name, value in valid.figures.items()},
-            **({PART: pieces} if pieces < len(self.valid) else {}),
+            **({VALID_PIECES: pieces} if pieces < len(self.valid) else {}),
             "learning_rate": progress.learning_rate,
             "frames_per_second": round(progress.frames / (progress.seconds or math.inf)),
             "seconds": round(progress.seconds, 3),
@@ -482,17 +482,17 @@ class Trainer:
         signal = self._group.signal
         if signal is not None:
             self.save()
-            raise InterruptError(self._stopped(), signal)
+            raise InterruptError(self._stop_message(), signal)
         if self._group.save_due:
             self.save()
 
-    def _stopped(self) -> str:
-        return f"stopped in epoch {self.state.progress.epoch + 1}; the work is saved: {self._again}"
+    def _stop_message(self) -> str:
+        return f"stopped in epoch {self.state.progress.epoch + 1}; the work is saved: {self._hint}"
 
     def save(self) -> None:
         """Write the last checkpoint, with all that `resume` needs."""
         content = {**self._content(), **self._hashes, PROGRESS: self.state.progress.to_json()}
-        carried = self._group.gathered(self.state.carried())
+        carried = self._group.gather_tensors(self.state.carry_tensors())
         self._write_checkpoint(runs.LAST, self.state.tensors() | carried, content)
         self._group.saved()
 
@@ -520,17 +520,17 @@ class Trainer:
 
     def _content(self) -> dict[str, Any]:
         epoch, longest = self.state.progress.epoch, int(self.train.lengths.max())
-        content = Content(self.config, self.train.frame, epoch, longest, began_from=self._began)
+        content = Content(self.config, self.train.frame, epoch, longest, began_from=self._origin)
         return content.to_json()
 
 
 def run_free(
-    model: SequenceModel, train: Split, seed: int, number: int, drawn: Callable[[], None]
+    model: SequenceModel, train: Split, seed: int, number: int, on_chunk: Callable[[], None]
 ) -> None:
     """Let the encoder correct itself by what the model draws, if it does; see `Encoder.correct`.
 
     That depends on the model, the seed and the look's number; models without compiled draw, which
-    would take hours, draw nothing. `drawn` is called after every few frames.
+    would take hours, draw nothing. `on_chunk` is called after every few frames.
     """
     frames = model.encoder.free_frames(train.frames)
     if frames is None:
@@ -539,8 +539,8 @@ def run_free(
     if frames and sampler.is_compiled:
         for chunk in sampler.piece(frames, seed=seed, number=number, shortest=math.inf):
             chunks.append(chunk)
-            drawn()
-    some = train.beginnings(SCORED_PIECES, -(-SCORED // model.encoder.steps))
+            on_chunk()
+    some = train.beginnings(SCORED_PIECES, -(-SCORED_STEPS // model.encoder.steps))
     free = np.concatenate(chunks) if chunks else None
     model.encoder.correct(free, lambda: likelihood(model, some).nats_per_frame)
 

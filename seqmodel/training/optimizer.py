@@ -49,17 +49,17 @@ class Optimizer:
     @torch.no_grad()
     def step(self, learning_rate: float) -> None:
         """Update each weight that has a gradient."""
-        moved = [weight for weight in self.weights if weight.grad is not None]
-        for weight in moved:
+        updated = [weight for weight in self.weights if weight.grad is not None]
+        for weight in updated:
             if weight not in self.state:
                 slots = {name: torch.zeros_like(weight) for name in self.rule.slots}
                 self.state[weight] = {"step": torch.zeros((), device=weight.device), **slots}
-        steps, *used = (
-            [self.state[weight][name] for weight in moved] for name in ("step", *self.rule.slots)
+        steps, *slot_lists = (
+            [self.state[weight][name] for weight in updated] for name in ("step", *self.rule.slots)
         )
-        unused: list[list[Tensor]] = [[]] * (3 - len(used))
-        gradients = [weight.grad for weight in moved]
-        self.rule.move(moved, gradients, *used, *unused, steps, lr=learning_rate)
+        unused: list[list[Tensor]] = [[]] * (3 - len(slot_lists))
+        gradients = [weight.grad for weight in updated]
+        self.rule.move(updated, gradients, *slot_lists, *unused, steps, lr=learning_rate)
 
 
 def make_optimizer(model: SequenceModel, config: Config) -> Optimizer:
@@ -118,14 +118,14 @@ def load_optimizer(
     optimizer.state = {}
     for name, weight in model.named_parameters():
         shapes = {"step": (), **dict.fromkeys(optimizer.rule.slots, tuple(weight.shape))}
-        given = {slot: tensors[f"{name}:{slot}"] for slot in shapes if f"{name}:{slot}" in tensors}
-        for slot, value in given.items():
-            if value.shape != shapes[slot] or len(given) != len(shapes):
+        stored = {slot: tensors[f"{name}:{slot}"] for slot in shapes if f"{name}:{slot}" in tensors}
+        for slot, value in stored.items():
+            if value.shape != shapes[slot] or len(stored) != len(shapes):
                 raise ValueError(f"optimizer.{name}:{slot} is {tuple(value.shape)}")
-        if given:
+        if stored:
             # Copied for their alignment, see `TrainingState._load_carries`.
             optimizer.state[weight] = {
-                slot: value.to(weight.device, copy=True) for slot, value in given.items()
+                slot: value.to(weight.device, copy=True) for slot, value in stored.items()
             }
 
 

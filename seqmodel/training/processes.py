@@ -56,22 +56,22 @@ class Group:
     def __init__(self) -> None:
         self.stop, self._saved_at = StopRequest(), time.monotonic()
         self._signal: int | None = None
-        self._due = False
+        self._save_due = False
 
     def all(self, values: Any) -> list[Any]:
         """The JSON values of all processes, in order; numbers arrive unchanged."""
-        received = self._exchanged([values, self.stop.signal, self._is_late()])
+        received = self._exchange([values, self.stop.signal, self._save_is_due()])
         signals = [signal for _, signal, _ in received if signal is not None]
-        self._signal, self._due = next(iter(signals), None), received[0][2]
+        self._signal, self._save_due = next(iter(signals), None), received[0][2]
         return [theirs for theirs, _, _ in received]
 
-    def _exchanged(self, values: Any) -> list[Any]:
+    def _exchange(self, values: Any) -> list[Any]:
         return [values]
 
-    def gathered(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    def gather_tensors(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
         return tensors
 
-    def summed(self, numbers: Tensor) -> Tensor:
+    def all_reduce(self, numbers: Tensor) -> Tensor:
         """The sum of all processes' numbers (N,), as by `tree_sum`; may overwrite `numbers`."""
         return numbers
 
@@ -81,12 +81,12 @@ class Group:
 
     @property
     def save_due(self) -> bool:
-        return self._is_late() if self.size == 1 else self._due
+        return self._save_is_due() if self.size == 1 else self._save_due
 
     def saved(self) -> None:
-        self._saved_at, self._due = time.monotonic(), False
+        self._saved_at, self._save_due = time.monotonic(), False
 
-    def _is_late(self) -> bool:
+    def _save_is_due(self) -> bool:
         return time.monotonic() - self._saved_at > SAVE_EVERY
 
 
@@ -96,55 +96,55 @@ class Processes(Group):
     def __init__(self) -> None:
         super().__init__()
         self.rank, self.size = dist.get_rank(), dist.get_world_size()
-        self._ours = self._theirs = torch.empty(0)  # reused: fresh memory costs more than a sum
+        self._sent = self._received = torch.empty(0)  # reused: fresh memory costs more than a sum
 
-    def _exchanged(self, values: Any) -> list[Any]:
-        return [json.loads(data) for data in self._all_bytes(json.dumps(values).encode())]
+    def _exchange(self, values: Any) -> list[Any]:
+        return [json.loads(data) for data in self._gather_bytes(json.dumps(values).encode())]
 
-    def gathered(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    def gather_tensors(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
         ours = {name: tensor.cpu().contiguous() for name, tensor in tensors.items()}
-        received = self._all_bytes(safetensors.torch.save(ours))
+        received = self._gather_bytes(safetensors.torch.save(ours))
         return {name: t for data in received for name, t in safetensors.torch.load(data).items()}
 
     def broadcast(self, data: bytes) -> bytes:
         """The bytes given by the first process."""
-        length = self._exchanged(len(data))[0]
+        length = self._exchange(len(data))[0]
         sent = torch.frombuffer(bytearray(data.ljust(length)), dtype=torch.uint8)
-        with _peers():
+        with _peer_errors():
             dist.broadcast(sent, 0)
         return bytes(sent.numpy())
 
-    def _all_bytes(self, data: bytes) -> list[bytes]:
+    def _gather_bytes(self, data: bytes) -> list[bytes]:
         head = len(data).to_bytes(_HEAD, "little")
-        received = self._gathered((head + data)[:_BLOCK].ljust(_BLOCK, b"\0"))
+        received = self._gather_blocks((head + data)[:_BLOCK].ljust(_BLOCK, b"\0"))
         lengths = [int.from_bytes(block[:_HEAD], "little") for block in received]
         longest = max(lengths)
         if longest > _BLOCK - _HEAD:
-            received = self._gathered(head + data.ljust(longest, b"\0"))
+            received = self._gather_blocks(head + data.ljust(longest, b"\0"))
         return [block[_HEAD:][:n] for block, n in zip(received, lengths, strict=True)]
 
-    def _gathered(self, block: bytes) -> list[bytes]:
+    def _gather_blocks(self, block: bytes) -> list[bytes]:
         ours = torch.frombuffer(bytearray(block), dtype=torch.uint8)
         received = [torch.empty_like(ours) for _ in range(self.size)]
-        with _peers():
+        with _peer_errors():
             dist.all_gather(received, ours)
         return [bytes(tensor.numpy()) for tensor in received]
 
-    def summed(self, numbers: Tensor) -> Tensor:
+    def all_reduce(self, numbers: Tensor) -> Tensor:
         """See `Group`: each process adds up one part of the numbers, then all get all parts."""
         if self.size == 2:  # a + b is b + a, so the library's order is the tree's, and it is faster
-            with _peers():
+            with _peer_errors():
                 dist.all_reduce(numbers)
             return numbers
         N, length = len(numbers), -(-len(numbers) // self.size)
-        if self._ours.shape != (self.size, length):
-            self._ours = numbers.new_zeros(self.size, length)
-            self._theirs = torch.zeros_like(self._ours)
-        self._ours.view(-1)[:N] = numbers
-        with _peers():
-            dist.all_to_all_single(self._theirs, self._ours)
-            dist.all_gather(list(self._ours), tree_sum(list(self._theirs)))
-        return self._ours.view(-1)[:N]
+        if self._sent.shape != (self.size, length):
+            self._sent = numbers.new_zeros(self.size, length)
+            self._received = torch.zeros_like(self._sent)
+        self._sent.view(-1)[:N] = numbers
+        with _peer_errors():
+            dist.all_to_all_single(self._received, self._sent)
+            dist.all_gather(list(self._sent), tree_sum(list(self._received)))
+        return self._sent.view(-1)[:N]
 
 
 def tree_sum(terms: Sequence[Tensor]) -> Tensor:
@@ -155,7 +155,7 @@ def tree_sum(terms: Sequence[Tensor]) -> Tensor:
 
 
 @contextmanager
-def _peers() -> Iterator[None]:
+def _peer_errors() -> Iterator[None]:
     """PeerError instead of torch's error if another process is gone or stuck."""
     try:
         yield
@@ -165,18 +165,18 @@ def _peers() -> Iterator[None]:
         raise PeerError(f"another process of this training {what}") from error
 
 
-def _awaited(reached: Callable[[], bool]) -> None:
+def _wait_until(condition: Callable[[], bool]) -> None:
     """Wait in Python, where a signal can end the process, unlike in torch's own waiting."""
-    until = time.monotonic() + PATIENCE.seconds
-    while not reached():
-        if time.monotonic() > until:
+    deadline = time.monotonic() + PATIENCE.seconds
+    while not condition():
+        if time.monotonic() > deadline:
             raise RuntimeError("timed out")
         time.sleep(POLL)
 
 
 def rendezvous(port: int | None = None) -> Any:
     """The TCPStore where this machine's processes meet, new or at `port`; PeerError for none."""
-    with _peers():
+    with _peer_errors():
         return dist.TCPStore(  # type: ignore[attr-defined]
             HOST, port or 0, is_master=port is None, wait_for_workers=False, timeout=PATIENCE
         )
@@ -188,17 +188,17 @@ def started_before() -> bool:
     Uses torchrun's store, which outlives the processes, because its count of restarts omits those
     requested by another host. PeerError if the store does not answer.
     """
-    if not _agents_have_store():
+    if not _agents_own_store():
         return False
-    with _peers():
-        return bool(_torchruns_store(is_master=False).add("starts", 1) > 1)
+    with _peer_errors():
+        return bool(_torchrun_store(is_master=False).add("starts", 1) > 1)
 
 
-def _agents_have_store() -> bool:
+def _agents_own_store() -> bool:
     return os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
 
 
-def _torchruns_store(*, is_master: bool) -> Any:
+def _torchrun_store(*, is_master: bool) -> Any:
     host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
     return dist.TCPStore(  # type: ignore[attr-defined]
         host, port, is_master=is_master, wait_for_workers=False, timeout=PATIENCE
@@ -212,32 +212,32 @@ def torchrun_rendezvous(rank: int, size: int) -> Any:
     a new name, and the first one sends its prefix to every name it finds, until all have confirmed
     it. PeerError if the others do not appear.
     """
-    with _peers():
-        store = _torchruns_store(is_master=rank == 0 and not _agents_have_store())
+    with _peer_errors():
+        store = _torchrun_store(is_master=rank == 0 and not _agents_own_store())
         name = uuid4().hex
         if rank:
             store.set(f"name {rank}", name)
-            _awaited(lambda: store.check([f"prefix for {name}"]))
+            _wait_until(lambda: store.check([f"prefix for {name}"]))
             prefix = store.get(f"prefix for {name}").decode()
             store.set(f"{rank} has {prefix}", "")
             return dist.PrefixStore(prefix, store)  # type: ignore[attr-defined]
         others = set(range(1, size))
 
-        def all_have_it() -> bool:
+        def all_confirmed() -> bool:
             for other in [k for k in others if store.check([f"name {k}"])]:
                 store.set(f"prefix for {store.get(f'name {other}').decode()}", name)
             others.difference_update([k for k in others if store.check([f"{k} has {name}"])])
             return not others
 
-        _awaited(all_have_it)
+        _wait_until(all_confirmed)
         return dist.PrefixStore(name, store)  # type: ignore[attr-defined]
 
 
 @contextmanager
-def joined(rank: int, size: int, store: Any) -> Iterator[Processes]:
+def join(rank: int, size: int, store: Any) -> Iterator[Processes]:
     """For the block, join the `size` processes that meet at `store`; PeerError if they do not."""
     backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
-    with _peers():
+    with _peer_errors():
         dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=PATIENCE)
     try:
         yield Processes()
@@ -247,18 +247,18 @@ def joined(rank: int, size: int, store: Any) -> Iterator[Processes]:
 
 def check_all(group: Group, check: Callable[[], Any]) -> Any:
     """The result of `check` here; UnfitError for the first SeqmodelError of any process."""
-    found = error = None
+    result = error = None
     try:
-        found = check()
+        result = check()
     except SeqmodelError as problem:
         error = str(problem)
     for rank, (message, host) in enumerate(group.all([error, socket.gethostname()])):
         if message is not None:
             raise UnfitError(f"process {rank} on {host}: {message}")
-    return found
+    return result
 
 
-def check_alike(group: Group, model: nn.Module) -> None:
+def check_equal_weights(group: Group, model: nn.Module) -> None:
     """SeqmodelError unless all processes have equal weights, since different rounding diverges."""
     if group.size == 1:
         return
@@ -266,10 +266,10 @@ def check_alike(group: Group, model: nn.Module) -> None:
     for tensor in model.state_dict().values():
         digest.update(tensor.cpu().contiguous().numpy().tobytes())
     received = group.all([digest.hexdigest(), socket.gethostname()])
-    (first, here), *others = received
+    (first, host_0), *others = received
     for rank, (weights, host) in enumerate(others, 1):
         if weights != first:
             raise SeqmodelError(
-                f"process {rank} on {host} has other weights than process 0 on {here}: their "
+                f"process {rank} on {host} has other weights than process 0 on {host_0}: their "
                 "processors or versions of torch round differently; use hosts of the same kind"
             )

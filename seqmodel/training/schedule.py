@@ -8,19 +8,19 @@ from seqmodel.data import batches
 from seqmodel.data.dataset import Split
 from seqmodel.model.sequence import SequenceModel
 
-WORK = 5e12
+LOOK_WORK = 5e12
 """Weights times unit steps between two looks. This gives a number of updates that is the same on
 any machine, so that the same seed keeps the same best."""
 LOOKS = 10
 """Training in minutes has a look at least after each of this many parts of them."""
-FIRST = 1 / 50
+FIRST_PLAN = 1 / 50
 """After this share of the minutes the speed is known well enough for a first plan."""
 CHECKS = 20
 """How often a plan is checked."""
 TOLERANCE = 0.02
 """Share of the minutes by which a plan may be off before it is replaced."""
 
-SETTLED = 1.0
+MIN_SECONDS = 1.0
 """Seconds of updates before the time left is shown: the first few are not representative."""
 VALID_SHARE = 1 / 3
 """Time to score a frame relative to training on it, until a pass over valid has been timed."""
@@ -44,7 +44,7 @@ class Interval:
         if config.minutes is not None:
             return cls(seconds=60 * config.minutes / LOOKS)
         steps = train.frames * model.encoder.steps * model.encoder.rows
-        looks = int(steps * model.parameter_counts().with_output / WORK)
+        looks = int(steps * model.parameter_counts().with_output / LOOK_WORK)
         if looks < 2:
             return cls()
         plan = batches.shuffled(train.lengths, config.batch_size, config.seed, 0)
@@ -68,10 +68,10 @@ class Pace:
     def __init__(self) -> None:
         self._frames, self._seconds, self._valid = 0, 0.0, 0.0
 
-    def updated(self, frames: int, seconds: float) -> None:
+    def add_update(self, frames: int, seconds: float) -> None:
         self._frames, self._seconds = self._frames + frames, self._seconds + seconds
 
-    def scored(self, frames: int, seconds: float) -> None:
+    def add_scoring(self, frames: int, seconds: float) -> None:
         self._valid = seconds / frames
         self._frames, self._seconds = self._frames // 2, self._seconds / 2
 
@@ -82,7 +82,7 @@ class Pace:
 
     def seconds_left(self, frames: float, valid_frames: float) -> float | None:
         """Time to train on `frames` and score `valid_frames`; None while it would be a guess."""
-        if self._seconds < SETTLED and not self._valid:
+        if self._seconds < MIN_SECONDS and not self._valid:
             return None
-        a_frame = self._seconds / self._frames
-        return frames * a_frame + valid_frames * (self._valid or VALID_SHARE * a_frame)
+        per_frame = self._seconds / self._frames
+        return frames * per_frame + valid_frames * (self._valid or VALID_SHARE * per_frame)

@@ -69,7 +69,7 @@ class TrainingState:
     ) -> None:
         torch.manual_seed(config.seed)
         self.config, self.device = config, device
-        with threads_of(config):  # the last bits of an orthogonal matrix depend on it, too
+        with fixed_threads(config):  # the last bits of an orthogonal matrix depend on it, too
             model = build_model(config, train.frame)
             if is_new:
                 model.start_at(train)
@@ -97,12 +97,12 @@ class TrainingState:
     def tensors(self) -> dict[str, Tensor]:
         """All tensors under their names in a checkpoint."""
         tensors = model_tensors(self.model)
-        tensors |= _named(OPTIMIZER, optimizer_tensors(self.model, self.optimizer))
+        tensors |= _with_prefix(OPTIMIZER, optimizer_tensors(self.model, self.optimizer))
         if self.average is not None:
-            tensors |= _named(AVERAGE, tensors_of(self.average))
-        return tensors | self.carried()
+            tensors |= _with_prefix(AVERAGE, tensors_of(self.average))
+        return tensors | self.carry_tensors()
 
-    def carried(self) -> dict[str, Tensor]:
+    def carry_tensors(self) -> dict[str, Tensor]:
         """The tensors of the carries."""
         return {
             f"{self._prefix(part)}{k}": tensor
@@ -120,9 +120,9 @@ class TrainingState:
             self.progress = Progress.from_json(progress, origin)
             for line in self.progress.metrics:
                 check_valid_figure(line)
-            load_optimizer(self.model, self.optimizer, _within(OPTIMIZER, tensors))
+            load_optimizer(self.model, self.optimizer, _without_prefix(OPTIMIZER, tensors))
             if self.average is not None:
-                self.average.load(_within(AVERAGE, tensors))
+                self.average.load(_without_prefix(AVERAGE, tensors))
             self._load_carries(tensors)
         except (ValueError, KeyError, RuntimeError) as error:
             raise damaged(origin, str(error).splitlines()[0]) from error
@@ -130,7 +130,7 @@ class TrainingState:
     def _load_carries(self, tensors: Mapping[str, Tensor]) -> None:
         self.carries = {}
         for part in self.parts:
-            carried = _within(self._prefix(part), tensors)
+            carried = _without_prefix(self._prefix(part), tensors)
             if carried:
                 # Copied, as every carry is: a tensor's alignment in memory determines the last bits
                 # of matrix products that read it, and tensors in a file can have any alignment.
@@ -139,7 +139,7 @@ class TrainingState:
 
 
 @contextmanager
-def threads_of(config: Config) -> Iterator[None]:
+def fixed_threads(config: Config) -> Iterator[None]:
     """Within the block, torch uses one thread if batches have parts, however they are shared.
 
     The last bits of sums depend on the number of threads.
@@ -147,24 +147,24 @@ def threads_of(config: Config) -> Iterator[None]:
     if config.parts == 1:
         yield
         return
-    former = torch.get_num_threads()
+    before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
         yield
     finally:
-        torch.set_num_threads(former)
+        torch.set_num_threads(before)
 
 
-def copied(carry: Carry) -> Carry:
+def detached(carry: Carry) -> Carry:
     """A copy of the carry without its graph: a view would keep the whole window in memory."""
     return carry.like([tensor.detach().clone() for tensor in carry.tensors()])
 
 
-def _named(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def _with_prefix(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {prefix + name: tensor for name, tensor in tensors.items()}
 
 
-def _within(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def _without_prefix(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
 
 
@@ -178,10 +178,10 @@ def check_resumable(
     trained, folder = read_content(content, path).config, path.parent
     fresh = f"start a new run with --init-from {folder} --config {folder / CONFIG}"
     for name, value in asdict(config).items():
-        before = getattr(trained, name)
-        if name not in RESUMABLE and value != before:
+        stored = getattr(trained, name)
+        if name not in RESUMABLE and value != stored:
             raise SeqmodelError(
-                f"{folder} was trained with {name} {before}, not {value}: restore it in "
+                f"{folder} was trained with {name} {stored}, not {value}: restore it in "
                 f"{folder / CONFIG}, or {fresh}"
             )
     if config.schedule != "constant" and config.epochs != trained.epochs:
@@ -189,8 +189,8 @@ def check_resumable(
             f"--epochs cannot change on --resume with --schedule {config.schedule}, which spreads "
             f"the learning rate over the {trained.epochs} epochs of {folder}: {fresh}"
         )
-    stored = {key: content.get(key) for key in hashes if key == DATA_HASH or key in content}
-    if stored != {key: hashes[key] for key in stored}:
+    stored_hashes = {key: content.get(key) for key in hashes if key == DATA_HASH or key in content}
+    if stored_hashes != {key: hashes[key] for key in stored_hashes}:
         raise SeqmodelError(
             f"{config.data} is not the dataset that {folder} was trained on: prepare it again as "
             f"it was, or {fresh}"

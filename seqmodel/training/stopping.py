@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from types import FrameType
 
 from seqmodel.errors import SeqmodelError
-from seqmodel.system.signals import HANGUP, INTERRUPT, TERMINATE, handled, let_go, unless_ignored
+from seqmodel.system.signals import HANGUP, INTERRUPT, TERMINATE, handled, reset, unless_ignored
 
 
 class InterruptError(SeqmodelError):
@@ -22,19 +22,19 @@ class StopRequest:
 
     def __init__(self) -> None:
         self.signal: int | None = None
-        self.at_once: str | None = None
+        self.immediate_message: str | None = None
         """Set while there is nothing to save, such as before the first update, which may need to
         compile: a signal then stops the work immediately, with this message."""
 
     def handle(self, number: int, frame: FrameType | None) -> None:
-        """Record the signal; InterruptError if the work can stop `at_once`.
+        """Record the signal; InterruptError if the work can stop `immediate_message`.
 
         A second one ends the process, as by default, except a hangup: terminals send several.
         """
         self.signal = number
-        let_go(number)
-        if self.at_once is not None:
-            raise InterruptError(self.at_once, number)
+        reset(number)
+        if self.immediate_message is not None:
+            raise InterruptError(self.immediate_message, number)
 
 
 @contextmanager

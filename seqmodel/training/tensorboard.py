@@ -51,11 +51,11 @@ def tensorboard(config: Config, folder: Path) -> Listener:
 
     def resumed(lines: Sequence[Metrics]) -> None:
         nonlocal path, step
-        path, step = _begun(config, folder, lines), len(lines)
+        path, step = _start_file(config, folder, lines), len(lines)
 
     def epoch(line: Metrics, is_best: bool) -> None:
         nonlocal path, step
-        path, step = path or _begun(config, folder, []), step + 1
+        path, step = path or _start_file(config, folder, []), step + 1
         values = _scalars(line) + (_sample(load_run(folder)) if is_best else [])
         try:
             with path.open("ab") as file:
@@ -66,7 +66,7 @@ def tensorboard(config: Config, folder: Path) -> Listener:
     return Listener(epoch=epoch, resumed=resumed)
 
 
-def _begun(config: Config, folder: Path, lines: Sequence[Metrics]) -> Path:
+def _start_file(config: Config, folder: Path, lines: Sequence[Metrics]) -> Path:
     """Write a file of these epochs in place of older ones, including their samples.
 
     A running TensorBoard goes on to the next name; epochs have times as if there were no pause.
@@ -84,8 +84,8 @@ def _begun(config: Config, folder: Path, lines: Sequence[Metrics]) -> Path:
         # A running TensorBoard forgets what it has read.
         _write(file, now, session_log=SessionLog(status=SessionLog.START))
         settings = config.to_json()  # their table cannot show None
-        known = {name: value for name, value in settings.items() if value is not None}
-        _write(file, now, summary=hparams_pb(known))
+        stated = {name: value for name, value in settings.items() if value is not None}
+        _write(file, now, summary=hparams_pb(stated))
         for step, line in enumerate(lines, 1):
             now += line["seconds"]
             values = _scalars(line) + samples.get(step, [])

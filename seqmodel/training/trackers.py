@@ -55,59 +55,59 @@ Tracker = Callable[[Config, Path], Listener]
 """Starts following a run, given its config and folder, which may already have epochs."""
 
 GROUP = "seqmodel.trackers"
-OURS = EntryPoint("tensorboard", "seqmodel.training.tensorboard:tensorboard", GROUP)
+BUILT_IN = EntryPoint("tensorboard", "seqmodel.training.tensorboard:tensorboard", GROUP)
 
 
 def find_trackers(names: Iterable[str]) -> dict[str, Tracker]:
     """The trackers of these names; UsageError for unknown ones, SeqmodelError for broken ones."""
-    known = {entry.name: entry for entry in (*entry_points(group=GROUP), OURS)}
+    known = {entry.name: entry for entry in (*entry_points(group=GROUP), BUILT_IN)}
     found = dict[str, Tracker]()
     for name in names:
         if name not in known:
-            there = ", ".join(sorted(known))
-            raise UsageError(f"--track {name}: there is no such tracker; choose from {there}")
+            choices = ", ".join(sorted(known))
+            raise UsageError(f"--track {name}: there is no such tracker; choose from {choices}")
         try:
             found[name] = known[name].load()
         except Exception as error:
             advice = ""
-            if known[name] is OURS and isinstance(error, ImportError):
+            if known[name] is BUILT_IN and isinstance(error, ImportError):
                 advice = "; pip install 'seqmodel[track]'"
             raise SeqmodelError(
-                f"--track {name} cannot be loaded: {_described(error)}{advice}"
+                f"--track {name} cannot be loaded: {_error_text(error)}{advice}"
             ) from error
     return found
 
 
-def followed(
+def with_trackers(
     listener: Listener, trackers: Mapping[str, Tracker], config: Config, folder: Path
 ) -> Listener:
     """`listener`, followed at each event by the trackers of the run in `folder`.
 
     What they return is ignored; what they raise becomes a SeqmodelError that names the tracker.
     """
-    watching = dict[str, Listener]()
+    listeners = dict[str, Listener]()
     for name, tracker in trackers.items():
-        begun = _blaming(name, tracker)(config, folder)
-        if not isinstance(begun, Listener):
-            raise SeqmodelError(f"--track {name} returns {type(begun).__name__}, not a Listener")
-        watching[name] = begun
+        started = _naming_tracker(name, tracker)(config, folder)
+        if not isinstance(started, Listener):
+            raise SeqmodelError(f"--track {name} returns {type(started).__name__}, not a Listener")
+        listeners[name] = started
 
-    def all_of(event: str) -> Callable[..., Any]:
+    def notify_all(event: str) -> Callable[..., Any]:
         own = getattr(listener, event)
-        others = [_blaming(name, getattr(one, event)) for name, one in watching.items()]
+        others = [_naming_tracker(name, getattr(one, event)) for name, one in listeners.items()]
 
         def call(*values: Any) -> Any:
-            answer = own(*values)
+            result = own(*values)
             for other in others:
                 other(*values)
-            return answer
+            return result
 
         return call
 
-    return Listener(**{event.name: all_of(event.name) for event in fields(Listener)})
+    return Listener(**{event.name: notify_all(event.name) for event in fields(Listener)})
 
 
-def _blaming(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
+def _naming_tracker(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
     def called(*values: Any) -> Any:
         try:
             return call(*values)
@@ -115,12 +115,12 @@ def _blaming(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
             raise
         except Exception as error:
             raise SeqmodelError(
-                f"--track {name} failed: {_described(error)}; continue the saved run with --resume"
+                f"--track {name} failed: {_error_text(error)}; continue the saved run with --resume"
             ) from error
 
     return called
 
 
-def _described(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     """The error's type and message, on one line."""
     return " ".join(f"{type(error).__name__}: {error}".split())

@@ -23,7 +23,7 @@ from seqmodel.kernels.dropout import dropout_factors
 from seqmodel.model.sequence import Carry, SequenceModel
 from seqmodel.training.optimizer import rescale_gradient
 from seqmodel.training.processes import Group, tree_sum
-from seqmodel.training.state import TrainingState, copied
+from seqmodel.training.state import TrainingState, detached
 from seqmodel.units.module import Layer, Unit
 
 
@@ -58,21 +58,21 @@ def update(
     for part in state.parts:
         if part in windows:
             nats[part], after = window_gradient(state, windows[part], seed, total_frames, part)
-            state.carries[part] = copied(after)
+            state.carries[part] = detached(after)
         if state.config.parts > 1:
-            gradients.append(_flat_gradient(state.model, given=part in windows))
+            gradients.append(_flat_gradient(state.model, has_gradient=part in windows))
     received = [dict(part) for part in group.all(list(nats.items()))]
     if gradients:
-        _set_gradient(state.model, group.summed(tree_sum(gradients)))
+        _set_gradient(state.model, group.all_reduce(tree_sum(gradients)))
     total = sum(each[part] for each in received for part in sorted(each))
     return total, step(state, learning_rate) if math.isfinite(total) else math.nan
 
 
-def _flat_gradient(model: SequenceModel, *, given: bool) -> Tensor:
+def _flat_gradient(model: SequenceModel, *, has_gradient: bool) -> Tensor:
     """The gradient of all weights in one vector; zeros where a weight, or all, have none."""
     with one_thread():
         flat = [
-            torch.zeros_like(weight) if weight.grad is None or not given else weight.grad
+            torch.zeros_like(weight) if weight.grad is None or not has_gradient else weight.grad
             for weight in model.parameters()
         ]
         return torch.cat([gradient.flatten() for gradient in flat])
@@ -137,17 +137,17 @@ def window_loss(
     """
     T = len(frames)
     # Plain integers: NumPy is slower for the few pieces of a batch.
-    inside = [min(max(length, 0), T) for length in lengths.tolist()]
-    count = sum(inside)
+    counts = [min(max(length, 0), T) for length in lengths.tolist()]
+    count = sum(counts)
     weights = np.full(frames.shape[:2], 1 / (total_frames or count), np.float32)
-    for row, length in enumerate(inside):
+    for row, length in enumerate(counts):
         weights[length:, row] = 0
-    ragged = torch.from_numpy(np.array(inside)) if min(inside) < T else None
-    h, frames, past, _ = reading = model.read(frames, carry, ragged)
+    clipped = torch.from_numpy(np.array(counts)) if min(counts) < T else None
+    h, frames, past, _ = reading = model.read(frames, carry, clipped)
     loss = model.output.loss(h, frames, past, torch.from_numpy(weights).to(h), lengths)
-    of_marks, after = model.score_marks(reading, marks)
+    mark_nats, after = model.score_marks(reading, marks)
     total = loss.total
-    for each in of_marks.values():
+    for each in mark_nats.values():
         total = total + each.sum() / (total_frames or count)
     return WindowLoss(total, loss.nats, count, after)
 
@@ -208,7 +208,7 @@ def weight_dropout(model: SequenceModel, p: float) -> Iterator[None]:
     parameters = [unit.U for unit in units if unit.U is not None]
     with one_thread():
         matrices = [U.detach() for U in parameters]
-        whole = [U.clone() for U in matrices]
+        originals = [U.clone() for U in matrices]
         factors = [dropout_factors(U, p) for U in matrices]
         for U, factor in zip(matrices, factors, strict=True):
             U.mul_(factor)
@@ -216,7 +216,7 @@ def weight_dropout(model: SequenceModel, p: float) -> Iterator[None]:
         yield
     finally:
         with one_thread():
-            for U, saved, factor in zip(parameters, whole, factors, strict=True):
+            for U, saved, factor in zip(parameters, originals, factors, strict=True):
                 U.detach().copy_(saved)
                 if U.grad is not None:
                     U.grad.mul_(factor)

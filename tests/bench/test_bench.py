@@ -91,13 +91,13 @@ def test_the_peer_draws_notes_at_the_given_frequency(name):
 
 def test_speeds_are_those_of_the_frames_drawn(monkeypatch):
     """Guards against a speed for another number of frames than timed, or a ratio of the times."""
-    monkeypatch.setattr(measure, "SHORTEST", 1e-6)
+    monkeypatch.setattr(measure, "MIN_SECONDS", 1e-6)
     row = measure.measure_sampling("frame-wise", "lstm", 0.0)
     assert (row["model"], row["unit"], row["hidden"]) == ("frame-wise", "lstm", 36)
     speeds = {"ours": 256e3 / row["ours"]["ms"], "torch_nn": 256e3 / row["torch_nn"]["ms"]}
     assert row["frames_per_second"] == pytest.approx(speeds)
     assert row["over_torch_nn"] == pytest.approx(speeds["ours"] / speeds["torch_nn"])
-    monkeypatch.setattr(measure, "DRAWN", {"frame-wise": 2})
+    monkeypatch.setattr(measure, "TORCH_FRAMES", {"frame-wise": 2})
     row = measure.measure_sampling("frame-wise", "lstm", 0.0)
     assert row["frames_per_second"]["torch_nn"] == pytest.approx(2e3 / row["torch_nn"]["ms"])
 

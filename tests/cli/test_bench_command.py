@@ -12,12 +12,12 @@ TINY = measure.Size("paper", 3, 5, 2, 4)
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch):
     """Small sizes, and few runs of each."""
-    monkeypatch.setattr(measure, "SHORTEST", 1e-6)
-    monkeypatch.setattr(measure, "LEAST_ROUNDS", 2)
+    monkeypatch.setattr(measure, "MIN_SECONDS", 1e-6)
+    monkeypatch.setattr(measure, "MIN_ROUNDS", 2)
     monkeypatch.setattr(measure, "SIZES", (TINY, measure.Size("row", 2, 3, 1, 2)))
     monkeypatch.setattr(measure, "TIED", {"hidden": 4, "note_hidden": 3})
     monkeypatch.setattr(measure, "BATCH", {"frame-wise": (6, 2), "tied": (3, 2)})
-    monkeypatch.setattr(measure, "DRAWN", {"frame-wise": 3, "tied": 1})
+    monkeypatch.setattr(measure, "TORCH_FRAMES", {"frame-wise": 3, "tied": 1})
     monkeypatch.setattr(measure, "CHUNKS", 1)
     monkeypatch.setattr(measure, "RATES", (8000,))
 

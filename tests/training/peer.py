@@ -10,7 +10,7 @@ from seqmodel.config import Config
 from seqmodel.data.dataset import open_dataset
 from seqmodel.runs.folder import LAST
 from seqmodel.training.loop import Listener, Trainer
-from seqmodel.training.processes import Group, joined, rendezvous
+from seqmodel.training.processes import Group, join, rendezvous
 from seqmodel.training.stopping import InterruptError, StopRequest
 
 
@@ -44,7 +44,7 @@ def main():
         if size == 1:
             said = train(rank, size, Group(), **order)
         else:
-            with joined(rank, size, rendezvous(port)) as group:
+            with join(rank, size, rendezvous(port)) as group:
                 said = train(rank, size, group, **order)
         print(said, flush=True)
 

@@ -17,7 +17,7 @@ from seqmodel.media.music.evaluation import baseline_nats_per_frame
 from seqmodel.media.words import epochs_text
 from seqmodel.runs import folder as runs
 from seqmodel.runs.checkpoint import TimePlan, load_checkpoint
-from seqmodel.runs.files import PART
+from seqmodel.runs.files import VALID_PIECES
 from seqmodel.runs.folder import load_run, newest_run, read_metrics
 from seqmodel.training import loop, schedule
 from seqmodel.training.loop import Listener, Trainer, train_run
@@ -215,7 +215,7 @@ def test_ctrl_c_before_the_first_update_stops_at_once(tmp_path, make_config, dat
         patch.setattr(loop, "update", compiling)
         with pytest.raises(InterruptError, match="with `seqmodel train --resume") as caught:
             train_run(make_config(), dataset, tmp_path / "run", stop=stop)
-        assert stop.at_once is None
+        assert stop.immediate_message is None
     assert caught.value.exit_status == 128 + signal.SIGINT
     for name, resume in (("run", True), ("whole", False)):
         train_run(make_config(), dataset, tmp_path / name, resume=resume)
@@ -281,10 +281,10 @@ def test_looks_within_epochs_change_nothing_but_what_is_best(tmp_path, make_conf
 def test_a_look_scores_the_same_part_of_valid_each_time(
     tmp_path, make_config, train, dataset, monkeypatch
 ):
-    monkeypatch.setattr(loop, "LEAST_PIECES", 1)
+    monkeypatch.setattr(loop, "MIN_PIECES", 1)
     train(make_config(epochs=2, truncate=7, valid_every="4"), tmp_path / "run")
     lines, run = read_metrics(tmp_path / "run"), load_run(tmp_path / "run")
-    assert {line[PART] for line in lines} == {1}
+    assert {line[VALID_PIECES] for line in lines} == {1}
     assert len(dataset["valid"]) > 1
     best = min(lines, key=lambda line: line["valid_nats_per_frame"])
     assert (run.epoch, run.metrics()) == (best["epoch"], best)

@@ -18,7 +18,7 @@ from test_resume import EVERYTHING, SAMPLES, outcome
 from seqmodel.data import batches
 from seqmodel.errors import SeqmodelError, UsageError
 from seqmodel.training.processes import (
-    check_alike,
+    check_equal_weights,
     rendezvous,
     started_before,
     torchrun_rendezvous,
@@ -205,10 +205,10 @@ def test_processors_that_round_differently_are_named():
         return [values, ["another", "host-b"]]
 
     with pytest.raises(SeqmodelError, match=r"^process 1 on host-b has other weights than process"):
-        check_alike(SimpleNamespace(size=2, all=all_of), model)
+        check_equal_weights(SimpleNamespace(size=2, all=all_of), model)
     with torch.no_grad():
         model.bias[1] += 1e-7
     with pytest.raises(SeqmodelError):
-        check_alike(SimpleNamespace(size=2, all=all_of), model)
+        check_equal_weights(SimpleNamespace(size=2, all=all_of), model)
     assert told[0][0] != told[1][0]
-    check_alike(SimpleNamespace(size=2, all=lambda values: [values, values]), model)
+    check_equal_weights(SimpleNamespace(size=2, all=lambda values: [values, values]), model)

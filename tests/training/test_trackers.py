@@ -16,7 +16,7 @@ from seqmodel.sampling.sampler import Freeze, Pause
 from seqmodel.training import tensorboard as module
 from seqmodel.training.loop import Listener, train_run
 from seqmodel.training.tensorboard import tensorboard
-from seqmodel.training.trackers import followed
+from seqmodel.training.trackers import with_trackers
 
 TRACKERS = {"tensorboard": tensorboard}
 
@@ -46,7 +46,7 @@ def written(folder):
 
 
 def tracked(config, dataset, folder, **options):
-    heard = followed(Listener(), TRACKERS, config, folder)
+    heard = with_trackers(Listener(), TRACKERS, config, folder)
     return train_run(config, dataset, folder, listener=heard, **options)
 
 

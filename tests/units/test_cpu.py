@@ -335,7 +335,7 @@ def test_several_graphs_at_once(monkeypatch):
 @pytest.mark.usefixtures("two_threads")
 def test_fewer_threads_than_requested():
     """OpenMP may provide fewer; the missing threads' shares must still be done."""
-    levels = {n: native.loaded(f"omp_{n}_max_active_levels") for n in ("get", "set")}
+    levels = {n: native.address_of(f"omp_{n}_max_active_levels") for n in ("get", "set")}
     if None in levels.values():
         pytest.skip("there is no OpenMP")
     former = native.function(levels["get"], [], native.INT)()

@@ -132,7 +132,7 @@ def parallel_for(jobs: Sequence[Job], threads: int) -> None:
 def _openmp() -> dict[str, int]:
     """Addresses of the functions used from GNU's OpenMP; empty if torch uses another library."""
     names = ("GOMP_parallel", "GOMP_barrier", "omp_get_thread_num", "omp_get_num_threads")
-    found = {name: address for name in names if (address := native.loaded(name))}
+    found = {name: address for name in names if (address := native.address_of(name))}
     return found if len(found) == len(names) else {}
 
 
