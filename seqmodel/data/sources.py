@@ -240,7 +240,7 @@ def _compiled(pattern: str) -> re.Pattern[str]:
         )
     for name in names:
         if not name.isidentifier() or names.count(name) > 1:
-            why = "is there twice" if name.isidentifier() else "is no name: take letters"
+            why = "appears twice" if name.isidentifier() else "is not a name: use letters"
             raise UsageError(f"--labels {pattern}: {{{name}}} {why}")
     of_part = {"*": "[^/]*", **{f"{{{name}}}": f"(?P<{name}>[^/]+?)" for name in names}}
     return re.compile("".join(of_part.get(part, re.escape(part)) for part in parts))

@@ -394,7 +394,7 @@ class Comparison(ABC):
         return values
 
     def classifier(self, train: Pieces, values: "NDArray[np.int64]") -> Classifier:
-        """A judge that learns a label's `values` (pieces,) from train alone; 0 is no value."""
+        """A judge that learns a label's `values` (pieces,) from train alone; 0 means unknown."""
         raise UsageError("--judge is for audio")
 
     @abstractmethod

@@ -142,7 +142,7 @@ def define(text: str, name: str) -> UnitSpec:
         return define(text, parsed.fields["unit"])
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name):
         raise UnitError(
-            f"{file}: {name!r} is no name of a unit: use a to z, digits, . - and _ for its file, "
+            f"{file}: {name!r} cannot name a unit: use a to z, digits, . - and _ for its file, "
             "or in a line such as unit: mine"
         )
     _check(parsed, Lines(text, file))

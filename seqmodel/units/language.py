@@ -473,7 +473,7 @@ class _Parser:
             self._expected(f"( after {name}")
         if self._rest[0].text == "(":
             there = f"there are {', '.join(_ARGUMENT_ENDS)}"
-            self._fail(token.column, f"{name} is no function", ALTERNATIVES.get(name, there))
+            self._fail(token.column, f"{name} is not a function", ALTERNATIVES.get(name, there))
         names = ", ".join(name for name in self._equations if "." not in name)
         only = f", only {names}" if names else ""
         hint = f"; {name}' is that of the previous step" if name == self._target else ""

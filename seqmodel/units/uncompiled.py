@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 _REASON = (
-    "seqmodel's compiled loops, torch's own layers and ragged batches are no part of a graph: "
+    "seqmodel's compiled loops, torch's own layers and ragged batches are not part of a graph: "
     "leave out fullgraph, or use backend='reference' without lengths"
 )
 

@@ -124,8 +124,8 @@ def test_labels_come_from_folders_and_tables(call, told):
     [
         ("{who}-*", "--labels {who}-* fits none of 100 files"),
         ("ann", "give a pattern of names such as '{digit}_{speaker}_*', folder, or a .csv file"),
-        ("{a b}_*", "{a b} is no name"),
-        ("{a}_{a}", "{a} is there twice"),
+        ("{a b}_*", "{a b} is not a name"),
+        ("{a}_{a}", "{a} appears twice"),
         ("*/{split}/*", "no file has a split other than train; a label needs two values"),
         ("gone.csv", "gone.csv"),
         ("empty.csv", "first line must be path and names of labels"),

@@ -69,12 +69,12 @@ def test_what_a_text_defines():
         ("h = where(W x, b, 0)", "expected an operator or < or >, not ','", "x^"),
         ("h = W x > b", "expected an operator or the end of the line, not '>': a choice is", "x ^"),
         ("h = W x + U mean(h')", "U needs a vector to multiply, not a number", "+ ^"),
-        ("h = W x - var(h')", "var is no function: over the H numbers there are mean(a)", "- ^"),
+        ("h = W x - var(h')", "var is not a function: over the H numbers there are mean(a)", "- ^"),
         ("h = W x + h'^1", "expected a power from 2 to 9, not '1'", "^"),
         ("h = W x + h' ** 2", "unexpected '*': the square of a is a^2, its root sqrt(a)", "*^"),
         ("h = W x if b", "expected an operator or the end of the line, not 'if': a choice", "x ^"),
         ("h = U [x, h']", "unexpected '[': the previous h is h', and products are added", "U ^"),
-        ("h = W x + sin(W1 x)", "sin is no function: there are s, phi, tanh, sigmoid, relu", "+ ^"),
+        ("h = W x + sin(W1 x)", "sin is not a function: there are s, phi, tanh, sigmoid", "+ ^"),
         ("h = W x + b\nb starts at logspace(0, 1)", "logspace goes between two numbers", "at ^"),
         ("h = W x + b\nb starts at uniform(1e999, 2)", "too large a number to start at", "at ^"),
         ("h = W x + b\nb starts at 1\nb starts at 2", "b starts twice", "^"),
@@ -111,7 +111,7 @@ def test_a_mistake_is_shown_where_it_is(text, message, below):
     [
         ("", "mine.unit: no equation defines h, the output, such as h = phi(W x)"),
         ("c = W x", "mine.unit: no equation defines h, the output, such as h = phi(W x)"),
-        ("unit: a/b\nh = W x", "a/b.unit: 'a/b' is no name of a unit: use a to z, digits, . - "),
+        ("unit: a/b\nh = W x", "a/b.unit: 'a/b' cannot name a unit: use a to z, digits, . - "),
     ],
 )
 def test_a_text_without_a_place_to_show(text, message):

@@ -228,7 +228,7 @@ def test_torch_compile_and_export():
         right = unit(x, None, lengths)
         assert_same(gradients(unit, found, after), gradients(unit, *right))
     torch.compiler.reset()
-    with pytest.raises(Exception, match="no part of a graph: leave out fullgraph, or use"):
+    with pytest.raises(Exception, match="not part of a graph: leave out fullgraph, or use"):
         torch.compile(unit, backend="eager", fullgraph=True)(x)
 
 

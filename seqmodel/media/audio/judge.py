@@ -27,7 +27,7 @@ MAX_TRAINING_PIECES = 5000
 def classifier(train: Pieces, values: NDArray[np.int64]) -> Classifier:
     """A classifier of recordings by the value of a label, trained on train's `values` (pieces,).
 
-    0 is no value. UsageError without scikit-learn, or unless there are several values.
+    0 means unknown. UsageError without scikit-learn, or unless there are several values.
     """
     try:
         from sklearn.pipeline import make_pipeline
