@@ -181,7 +181,7 @@ def test_what_is_retained_survives_every_resampling(monkeypatch, given):
     monkeypatch.setattr("seqmodel.sampling.filling.FRAMES_AHEAD", 0)
     monkeypatch.setattr("seqmodel.sampling.filling.SURVIVORS", 2)
     resampled = []
-    resample = _Pass._resampled
+    resample = _Pass._resample
 
     def counted(self, shares, N, *, retain):
         resampled.append(retain)

@@ -341,7 +341,7 @@ def test_long_epochs_have_looks_by_themselves(make_config, train, tmp_path, data
     model, updates = trainer.state.model, trainer.state.progress.update
     assert Interval.of(trainer.config, dataset["train"], model) == Interval()
     work = dataset["train"].frames * sum(weight.numel() for weight in model.parameters())
-    monkeypatch.setattr(schedule, "WORK", work / 3.5)
+    monkeypatch.setattr(schedule, "LOOK_WORK", work / 3.5)
     assert Interval.of(trainer.config, dataset["train"], model).updates == -(-updates // 3)
 
 
