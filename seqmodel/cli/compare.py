@@ -25,7 +25,7 @@ from seqmodel.config import (
     search_of,
 )
 from seqmodel.errors import SeqmodelError, UsageError, advising
-from seqmodel.experiment.folder import AGAIN, Counts, Event, recall, seconds_left, weight
+from seqmodel.experiment.folder import RESUME_HINT, Counts, Event, load_answer, seconds_left, weight
 from seqmodel.media.words import hms
 from seqmodel.units import UNITS
 
@@ -166,7 +166,7 @@ def compare(
             all_pairs=all_pairs,
         )
         folder = out or _default_folder(plan.sources, quick=quick)
-        text, _ = (recall(folder, plan) if storage is None else None) or (None, None)
+        text, _ = (load_answer(folder, plan) if storage is None else None) or (None, None)
         if text is None:
             plan.check()
         return plan, folder, text
@@ -174,7 +174,7 @@ def compare(
     file_settings = read_config_file(config) if config else {}
     plan, folder, text = blaming(Path(config or ""), file_settings, begin)
     if text is None:
-        with advising(AGAIN):
+        with advising(RESUME_HINT):
             text = _run(plan, folder, storage, artifacts, jobs)
     if as_json:
         text = (folder / "table.json").read_text("utf-8").removesuffix("\n")
@@ -207,10 +207,10 @@ def _search(
     quick: bool,
 ) -> "tuple[str, dict[str, Range]]":
     """The search to run, and its space: the settings it tries, with their ranges."""
-    from seqmodel.experiment.plan import default_space, tuned
+    from seqmodel.experiment.plan import default_space, parse_range
 
     preset_search = search_of({**file, **options}.get("preset", Config.preset))
-    tune_ranges = dict(tuned(text) for text in tune)
+    tune_ranges = dict(parse_range(text) for text in tune)
     for settings, option in ((options, "set for all"), (tune_ranges, "tuned")):
         for name in varied:
             if name in settings:
@@ -239,7 +239,7 @@ def _run(
     plan: "Plan", folder: Path, storage: str | None, artifacts: Path | None, jobs: int | None
 ) -> str:
     """Run the rest of an experiment and write its results; returns the text to print."""
-    from seqmodel.experiment.folder import ANSWER, BEGIN, check_folder, remember
+    from seqmodel.experiment.folder import ANSWER, BEGIN, check_folder, store_answer
     from seqmodel.experiment.jobs import Task, collect, work
     from seqmodel.experiment.output import write_results
     from seqmodel.experiment.studies import Studies, name_in, open_storage, status_of
@@ -273,9 +273,9 @@ def _run(
     with display("writing tables and a page"):
         text, files = write_results(studies, folder, command)
     with lock_file(folder / BEGIN, wait=True):
-        current = Studies.begun(opened_storage, name_in(opened_storage, folder, storage))
+        current = Studies.load(opened_storage, name_in(opened_storage, folder, storage))
         if current is not None and plan.differs(current.plan) is None:  # nobody has extended it
-            remember(folder, plan, text, status_of(studies, folder), files)
+            store_answer(folder, plan, text, status_of(studies, folder), files)
     return text
 
 
@@ -293,7 +293,7 @@ def _command(storage: str | None) -> str:
 def _print_status(out: Path, storage: str | None, *, as_json: bool) -> None:
     from seqmodel.experiment.folder import holds_journal
 
-    stored = recall(out) if storage is None else None
+    stored = load_answer(out) if storage is None else None
     if stored is not None:
         status = stored[1]
     elif storage is None and not holds_journal(out):
@@ -302,7 +302,7 @@ def _print_status(out: Path, storage: str | None, *, as_json: bool) -> None:
         from seqmodel.experiment.studies import Studies, name_in, open_storage, status_of
 
         opened_storage = open_storage(out, storage)
-        studies = Studies.begun(opened_storage, name_in(opened_storage, out, storage))
+        studies = Studies.load(opened_storage, name_in(opened_storage, out, storage))
         if studies is None:
             raise SeqmodelError(f"{out.resolve().name} has not begun")
         status = status_of(studies, out)
