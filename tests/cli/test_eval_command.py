@@ -60,7 +60,7 @@ def test_copies_are_reported(call, music, monkeypatch):
     assert other["copies"] == dict.fromkeys(shares, 0.0)
     np.save("m/valid/c.npy", np.eye(48, 88, dtype=np.uint8)[::-1])  # down
     for frames, share in ((96, 0.5), (40, 1.0)):  # of all, or of as many as are enough
-        monkeypatch.setattr(Split.enough, "__defaults__", (frames,))
+        monkeypatch.setattr(Split.subsample, "__defaults__", (frames,))
         call_ok("prepare", "m", "-o", "d", "--force")
         found = json.loads(Path("d/manifest.json").read_text())["copies"]["valid"]
         assert found == dict.fromkeys(shares, share)
