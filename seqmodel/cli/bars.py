@@ -24,15 +24,15 @@ class Bars(Progress):
 
     def make_tasks_table(self, tasks: Iterable[Task]) -> Table:
         """The lines, laid out for the terminal's current width."""
-        shown = [task for task in tasks if task.visible]
-        names = [task.description for task in shown]
+        visible_tasks = [task for task in tasks if task.visible]
+        names = [task.description for task in visible_tasks]
         width, names, news = fitted(
-            self._terminal.width, names, [task.fields["news"] for task in shown]
+            self._terminal.width, names, [task.fields["news"] for task in visible_tasks]
         )
         table = Table.grid(padding=(0, 1))
         table.add_column(no_wrap=True)
-        for task, name, said in zip(shown, names, news, strict=True):
-            table.add_row(Text(name), BarColumn(width).render(task), Text(said))
+        for task, name, text in zip(visible_tasks, names, news, strict=True):
+            table.add_row(Text(name), BarColumn(width).render(task), Text(text))
         return table
 
     def say(self, line: str) -> None:
@@ -48,18 +48,18 @@ def fitted(
     widest = max(map(cell_len, names), default=0)
     for_names = min(widest, max(room - LEAST_BAR - first - 2, 1))
     for_news = room - LEAST_BAR - for_names - 2
-    said = [_that_fit(parts, for_news) for parts in news]
-    bar = room - for_names - 2 - max(map(cell_len, said), default=0)
+    texts = [_fitting_news(parts, for_news) for parts in news]
+    bar = room - for_names - 2 - max(map(cell_len, texts), default=0)
     bar = max(1, min(MOST_BAR, bar))
-    return bar, [_end_of(name, for_names) for name in names], said
+    return bar, [_cut_start(name, for_names) for name in names], texts
 
 
-def _that_fit(parts: Sequence[str], room: int) -> str:
+def _fitting_news(parts: Sequence[str], room: int) -> str:
     lines = ("  ".join(parts[:count]) for count in range(len(parts), 0, -1))
     return next((line for line in lines if cell_len(line) <= room), "")
 
 
-def _end_of(name: str, room: int) -> str:
+def _cut_start(name: str, room: int) -> str:
     if cell_len(name) <= room:
         return name
     while name and cell_len(name) > room - 1:

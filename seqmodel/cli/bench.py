@@ -5,7 +5,7 @@ from typing import Any
 
 import typer
 
-from seqmodel.cli.common import Said, print_json
+from seqmodel.cli.common import Verbosity, print_json
 from seqmodel.cli.help import one_of
 from seqmodel.cli.options import Device, Json, Quiet
 from seqmodel.errors import UsageError
@@ -65,29 +65,29 @@ def bench(
     check_device(device)
 
     def say(line: str) -> None:
-        if not (as_json and Said.quiet):
+        if not (as_json and Verbosity.quiet):
             typer.echo(line, err=as_json)
 
-    about = machine_facts()
-    cores, threads = plural(about["cores"], "core"), plural(about["threads"], "thread")
+    machine = machine_facts()
+    cores, threads = plural(machine["cores"], "core"), plural(machine["threads"], "thread")
     say(
-        f"{about['processor']} ({about['architecture']}), {cores}, {threads}; "
-        f"Python {about['python']}, torch {about['torch']}"
+        f"{machine['processor']} ({machine['architecture']}), {cores}, {threads}; "
+        f"Python {machine['python']}, torch {machine['torch']}"
     )
-    if "gpu" in about:
-        say(f"GPU: {about['gpu']}")
-    found: dict[str, Any] = {"machine": about}
+    if "gpu" in machine:
+        say(f"GPU: {machine['gpu']}")
+    results: dict[str, Any] = {"machine": machine}
     for name, (rows, table) in _parts(units, device, seconds).items():
         title = ""
         for row in rows if name in (part or PARTS) else ():
-            found.setdefault(name, []).append(row)
+            results.setdefault(name, []).append(row)
             former, (title, columns) = title, table(row)
             if title != former:
                 for line in ("", title, _line((head, width) for head, width, _ in columns)):
                     say(line)
             say(_line((cell, width) for _, width, cell in columns))
     if as_json:
-        print_json(found)
+        print_json(results)
 
 
 def _parts(
@@ -115,9 +115,9 @@ def _unit(row: Row) -> Table:
     columns = [("unit", 22, name), ("H", 5, str(row["hidden"]))]
     for kind in ("forward", "step"):
         columns.append((f"{kind} ms", 16, _ms(row[kind]["ours"])))
-        for rival, shown in (("torch_nn", "torch.nn"), ("jax", "JAX")):
+        for rival, label in (("torch_nn", "torch.nn"), ("jax", "JAX")):
             if f"over_{rival}" in row[kind]:
-                columns.append((shown, 10, _times(row[kind][f"over_{rival}"])))
+                columns.append((label, 10, _times(row[kind][f"over_{rival}"])))
     return f"units, {row['size']}: I {row['inputs']}, B {row['batch']}, T {row['frames']}", columns
 
 

@@ -13,7 +13,7 @@ from seqmodel.media.words import plural, printable
 Result = TypeVar("Result")
 
 
-class Said:
+class Verbosity:
     """Output settings of the running command."""
 
     quiet = False
@@ -22,7 +22,7 @@ class Said:
 
 def be_quiet(value: bool) -> None:
     """Record --quiet."""
-    Said.quiet = value
+    Verbosity.quiet = value
 
 
 def print_json(values: Mapping[str, Any]) -> None:
@@ -37,7 +37,7 @@ def show(*lines: str) -> None:
 
 def message(text: str) -> None:
     """Print a line that is not a result to stderr, unless it is empty or --quiet is given."""
-    if text and not Said.quiet:
+    if text and not Verbosity.quiet:
         typer.echo(printable(text), err=True)
 
 
@@ -48,15 +48,15 @@ def from_here(path: Path) -> Path:
 
 
 def split_lines(
-    splits: Mapping[str, Mapping[str, int]], more: Mapping[str, str] | None = None
+    splits: Mapping[str, Mapping[str, int]], extra_column: Mapping[str, str] | None = None
 ) -> list[str]:
-    """The contents of each split of a dataset, one line each, with a column for `more`."""
+    """The contents of each split of a dataset, one line each, with a column for `extra_column`."""
     rows = []
     for name, counts in splits.items():
         if counts["pieces"]:
             pieces, frames = plural(counts["pieces"], "piece"), plural(counts["frames"], "frame")
-            own = [] if more is None else [more[name]]
-            rows.append([name, pieces, frames, *own, f"longest {counts['longest']:,}"])
+            extra = [] if extra_column is None else [extra_column[name]]
+            rows.append([name, pieces, frames, *extra, f"longest {counts['longest']:,}"])
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [
         "  "
@@ -67,9 +67,9 @@ def split_lines(
 
 
 def blaming(
-    origin: Path, values: Mapping[str, Any], use: Callable[[Mapping[str, Any]], Result]
+    path: Path, values: Mapping[str, Any], use: Callable[[Mapping[str, Any]], Result]
 ) -> Result:
-    """`use(values)`, for settings read from the file `origin`.
+    """`use(values)`, for settings read from the file `path`.
 
     Errors name the file, unless they also occur without it: a setting may be wrong only in
     combination with others.
@@ -84,4 +84,4 @@ def blaming(
         except SeqmodelError as without:
             if str(without) == str(error):
                 raise error from None
-        raise SeqmodelError(f"{origin}: {error}") from error
+        raise SeqmodelError(f"{path}: {error}") from error

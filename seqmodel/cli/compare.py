@@ -25,7 +25,7 @@ from seqmodel.config import (
     search_of,
 )
 from seqmodel.errors import SeqmodelError, UsageError, advising
-from seqmodel.experiment.folder import AGAIN, Counts, Event, recall, seconds_left, weight
+from seqmodel.experiment.folder import RESUME_HINT, Counts, Event, load_answer, seconds_left, weight
 from seqmodel.media.words import hms
 from seqmodel.units import UNITS
 
@@ -166,15 +166,15 @@ def compare(
             all_pairs=all_pairs,
         )
         folder = out or _default_folder(plan.sources, quick=quick)
-        text, _ = (recall(folder, plan) if storage is None else None) or (None, None)
+        text, _ = (load_answer(folder, plan) if storage is None else None) or (None, None)
         if text is None:
             plan.check()
         return plan, folder, text
 
-    in_file = read_config_file(config) if config else {}
-    plan, folder, text = blaming(Path(config or ""), in_file, begin)
+    file_settings = read_config_file(config) if config else {}
+    plan, folder, text = blaming(Path(config or ""), file_settings, begin)
     if text is None:
-        with advising(AGAIN):
+        with advising(RESUME_HINT):
             text = _run(plan, folder, storage, artifacts, jobs)
     if as_json:
         text = (folder / "table.json").read_text("utf-8").removesuffix("\n")
@@ -207,24 +207,24 @@ def _search(
     quick: bool,
 ) -> "tuple[str, dict[str, Range]]":
     """The search to run, and its space: the settings it tries, with their ranges."""
-    from seqmodel.experiment.plan import default_space, tuned
+    from seqmodel.experiment.plan import default_space, parse_range
 
-    of_preset = search_of({**file, **options}.get("preset", Config.preset))
-    tunes = dict(tuned(text) for text in tune)
-    for given, option in ((options, "set for all"), (tunes, "tuned")):
+    preset_search = search_of({**file, **options}.get("preset", Config.preset))
+    tune_ranges = dict(parse_range(text) for text in tune)
+    for settings, option in ((options, "set for all"), (tune_ranges, "tuned")):
         for name in varied:
-            if name in given:
+            if name in settings:
                 raise UsageError(f"{name} is varied and {option}: leave one out")
     # What is varied is not searched; if nothing else is to be searched, there is no search.
     unsearched = "learning_rate" in varied and not tune
-    chosen = search or ("none" if quick or unsearched else "tpe" if tune else of_preset)
+    chosen = search or ("none" if quick or unsearched else "tpe" if tune else preset_search)
     if chosen not in (*SEARCHES, "none"):
         raise UsageError(f"--search must be one of {', '.join(SEARCHES)}, none, not {chosen!r}")
     if tune and chosen != "tpe":
         raise UsageError("--tune needs --search tpe")
     if unsearched and chosen != "none":
         raise UsageError(f"--search {chosen} tries rates, but learning_rate is varied: use none")
-    space = default_space(chosen, paper=of_preset == "paper") | tunes
+    space = default_space(chosen, paper=preset_search == "paper") | tune_ranges
     return chosen, {name: bounds for name, bounds in space.items() if name not in varied}
 
 
@@ -239,7 +239,7 @@ def _run(
     plan: "Plan", folder: Path, storage: str | None, artifacts: Path | None, jobs: int | None
 ) -> str:
     """Run the rest of an experiment and write its results; returns the text to print."""
-    from seqmodel.experiment.folder import ANSWER, BEGIN, check_folder, remember
+    from seqmodel.experiment.folder import ANSWER, BEGIN, check_folder, store_answer
     from seqmodel.experiment.jobs import Task, collect, work
     from seqmodel.experiment.output import write_results
     from seqmodel.experiment.studies import Studies, name_in, open_storage, status_of
@@ -252,30 +252,30 @@ def _run(
     check_folder(folder)
     if artifacts is not None:
         check_writable(artifacts / "checkpoint")
-    opened = open_storage(folder, storage, message)
+    opened_storage = open_storage(folder, storage, message)
     with lock_file(folder / BEGIN, wait=True):
-        studies = Studies.begin(opened, name_in(opened, folder, storage), plan)
+        studies = Studies.begin(opened_storage, name_in(opened_storage, folder, storage), plan)
         if (studies.plan.trials, studies.plan.seeds) != (plan.trials, plan.seeds):
-            there = plural(studies.plan.trials, "trial"), plural(studies.plan.seeds, "seed")
-            message(f"{folder} keeps its {listed(there)}")
+            sizes = plural(studies.plan.trials, "trial"), plural(studies.plan.seeds, "seed")
+            message(f"{folder} keeps its {listed(sizes)}")
         plan = studies.plan
         counts = {cell.name: studies.counts(cell) for cell in plan.cells()}
-        most = sum(cell.total - cell.done for cell in counts.values())
-        if most:
+        limit = sum(cell.total - cell.done for cell in counts.values())
+        if limit:
             (folder / ANSWER).unlink(missing_ok=True)  # it will be replaced
-    if most:
-        with stop_on_signals() as stop, shown(counts) as (take, say):
+    if limit:
+        with stop_on_signals() as stop, experiment_progress(counts) as (take, say):
             work(
-                Task(folder, plan, storage, artifacts), jobs, most, report=take, say=say, stop=stop
+                Task(folder, plan, storage, artifacts), jobs, limit, report=take, say=say, stop=stop
             )
     if artifacts is not None:
         collect(studies, folder, artifacts)
     with display("writing tables and a page"):
         text, files = write_results(studies, folder, command)
     with lock_file(folder / BEGIN, wait=True):
-        now = Studies.begun(opened, name_in(opened, folder, storage))
-        if now is not None and plan.differs(now.plan) is None:  # nobody has extended it
-            remember(folder, plan, text, status_of(studies, folder), files)
+        current = Studies.load(opened_storage, name_in(opened_storage, folder, storage))
+        if current is not None and plan.differs(current.plan) is None:  # nobody has extended it
+            store_answer(folder, plan, text, status_of(studies, folder), files)
     return text
 
 
@@ -285,24 +285,24 @@ def _command(storage: str | None) -> str:
     if storage is not None:
         from seqmodel.experiment.database import without_password
 
-        shown = without_password(storage)
-        words = [word.replace(storage, shown) for word in words]
+        censored = without_password(storage)
+        words = [word.replace(storage, censored) for word in words]
     return shlex.join(words)
 
 
 def _print_status(out: Path, storage: str | None, *, as_json: bool) -> None:
     from seqmodel.experiment.folder import holds_journal
 
-    finished = recall(out) if storage is None else None
-    if finished is not None:
-        status = finished[1]
+    stored = load_answer(out) if storage is None else None
+    if stored is not None:
+        status = stored[1]
     elif storage is None and not holds_journal(out):
         raise SeqmodelError(f"{out} holds no experiment")
     else:
         from seqmodel.experiment.studies import Studies, name_in, open_storage, status_of
 
-        opened = open_storage(out, storage)
-        studies = Studies.begun(opened, name_in(opened, out, storage))
+        opened_storage = open_storage(out, storage)
+        studies = Studies.load(opened_storage, name_in(opened_storage, out, storage))
         if studies is None:
             raise SeqmodelError(f"{out.resolve().name} has not begun")
         status = status_of(studies, out)
@@ -313,39 +313,39 @@ def _print_status(out: Path, storage: str | None, *, as_json: bool) -> None:
 
 
 @contextmanager
-def shown(
+def experiment_progress(
     counts: Mapping[str, Counts],
 ) -> Iterator[tuple[Callable[[Event], None], Callable[[str], None]]]:
     """Yield a function that takes the processes' events, and one that prints.
 
     `counts` are those of each cell at the start.
     """
-    cells, at_hand = dict(counts), dict[str, Event]()
+    cells, running = dict(counts), dict[str, Event]()
     ended = sum(cell.done for cell in cells.values())
-    began, gained = monotonic(), 0.0  # of ended runs, in units of a whole run
+    start_time, gained = monotonic(), 0.0  # of ended runs, in units of a whole run
     with display("all runs", silence=LONG_SILENCE) as lines:
 
         def take(event: Event) -> None:
             nonlocal ended, gained
-            at_hand[event.run] = event
+            running[event.run] = event
             if event.ended is not None:
-                del at_hand[event.run]
+                del running[event.run]
                 gained += weight(event.run) * event.gained
                 cells[event.cell] = event.counts or cells[event.cell]
                 # Others may have ended whose events are still to come, or runs of other commands.
                 counted = sum(cell.done for cell in cells.values())
-                ended = max(ended + 1, counted - len(at_hand))
+                ended = max(ended + 1, counted - len(running))
             total = sum(cell.total for cell in cells.values())
             left, so_far = float(sum(cell.left for cell in cells.values())), gained
-            for now in at_hand.values():
-                size = weight(now.run)
-                left, so_far = left - size * now.done, so_far + size * now.gained
-            seconds = seconds_left(max(left, 0.0), so_far, monotonic() - began, 1)
+            for latest in running.values():
+                size = weight(latest.run)
+                left, so_far = left - size * latest.done, so_far + size * latest.gained
+            seconds = seconds_left(max(left, 0.0), so_far, monotonic() - start_time, 1)
             time_left = [] if ended == total or seconds is None else [f"{hms(seconds)} left"]
             figure = [] if event.valid is None else [f"{event.valid:.4f}"]
             news = [] if event.ended else [f"{event.epoch}/{event.epochs}", *figure]
-            lines.also(event.run, *news, share=event.done)
-            done = min(ended + sum(now.done for now in at_hand.values()), total)
+            lines.show_part(event.run, *news, share=event.done)
+            done = min(ended + sum(latest.done for latest in running.values()), total)
             lines.show("all runs", f"{ended}/{total}", *time_left, done=done, total=total)
             if event.ended is not None:
                 line = f"{ended}/{total}", event.run, *(figure or ["no figure"]), event.ended
@@ -363,13 +363,13 @@ def status_lines(status: Mapping[str, Any]) -> list[str]:
         parts = [f"{cell[f'{kind}_done']} of {cell[kind]} {kind}" for kind in ("trials", "seeds")]
         lines.append(f"{cell['cell']}: {', '.join(parts)}{best}")
     lines += map(_line, status["running"])
-    whole = [f"{status['done']}/{status['runs']} runs done"]
+    totals = [f"{status['done']}/{status['runs']} runs done"]
     if status["done"] == status["runs"]:
-        return [*lines, *whole]
+        return [*lines, *totals]
     left = status["seconds_left"]
-    whole += [f"about {hms(left)} left"] if left is not None else []
-    whole += [] if status["running"] else ["none in progress: run the same command to resume"]
-    return [*lines, ", ".join(whole)]
+    totals += [f"about {hms(left)} left"] if left is not None else []
+    totals += [] if status["running"] else ["none in progress: run the same command to resume"]
+    return [*lines, ", ".join(totals)]
 
 
 def _line(running: Mapping[str, Any]) -> str:

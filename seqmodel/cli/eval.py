@@ -131,27 +131,27 @@ def evaluate(
     special = {no_dataset: files, "several runs": len(runs or []) > 1}
     given = given_options(context, special)
     exclude(given, [(one, no_dataset) for one in ("--split", "--samples", "--classify")])
-    several = [("several runs", option) for option in ("--samples", "--classify")]
-    exclude(given, [("--per-piece", "--per-frame"), *several])
+    several_excludes = [("several runs", option) for option in ("--samples", "--classify")]
+    exclude(given, [("--per-piece", "--per-frame"), *several_excludes])
     lines = () if as_json else ("--per-piece", "--per-frame")
     exclude(given, itertools.product(("--samples", "--voices", "--classify"), lines))
-    of_samples = ("--seconds", "--judge", "--guidance")
-    require(given, [(option, "--samples N") for option in of_samples])
+    sample_options = ("--seconds", "--judge", "--guidance")
+    require(given, [(option, "--samples N") for option in sample_options])
     if plot is not None:
         check_plot(plot, force=force)
     from seqmodel.evaluation.evaluate import evaluate
     from seqmodel.sampling.comparison import compare_samples, comparison_of, judge_of
 
     paths = runs or [chosen_run(_media(data, files))]
-    loaded, *others = every = load_runs(paths, device, batch_size)
+    loaded, *others = loaded_runs = load_runs(paths, device, batch_size)
     if samples is not None:  # fails now rather than after scoring
         comparison_of(loaded.guided(guidance))
-    with ExitStack() as opened:
-        dataset = _open(every, data, files, opened)
+    with ExitStack() as stack:
+        dataset = _open(loaded_runs, data, files, stack)
         name = split or (dataset.splits[0] if files else "valid")
         if plot is not None and len(dataset[name]) > 1:
             raise UsageError("--plot draws one piece: name a file that holds one with --data FILE")
-        judged = None if judge is None else judge_of(loaded, dataset, name, judge)
+        loaded_judge = None if judge is None else judge_of(loaded, dataset, name, judge)
         with counter("scoring", then="fitting trivial baselines") as progress:
             result = evaluate(
                 loaded,
@@ -171,7 +171,7 @@ def evaluate(
         if plot is not None:
             (piece,) = result["per_piece"] if per_piece or per_frame else result.pop("per_piece")
             nats = piece["frame_nats"] if per_frame else piece.pop("frame_nats")
-            _draw(plot, every, dataset[name], nats)
+            _draw(plot, loaded_runs, dataset[name], nats)
         if samples is not None:
             with counter("sampling", then="comparing") as progress:
                 result["samples"] = compare_samples(
@@ -183,7 +183,7 @@ def evaluate(
                     temperature=temperature,
                     guidance=guidance,
                     seconds=seconds,
-                    judge=judged,
+                    judge=loaded_judge,
                     progress=progress,
                 )
     if as_json:
@@ -207,16 +207,16 @@ def _media(data: Path | None, files: Path | None) -> set[str] | None:
 
 
 def _open(
-    runs: Sequence["Run"], data: Path | None, files: Path | None, opened: ExitStack
+    runs: Sequence["Run"], data: Path | None, files: Path | None, stack: ExitStack
 ) -> "Dataset":
-    """The data to score, open until `opened` closes; prints remarks on them."""
+    """The data to score, open until `stack` closes; prints remarks on them."""
     from seqmodel.data.dataset import open_dataset
     from seqmodel.evaluation.evaluate import prepared_like
 
     run = runs[0]
     if files is not None:
         with counter("reading") as progress:
-            dataset = opened.enter_context(prepared_like(run, files, progress))
+            dataset = stack.enter_context(prepared_like(run, files, progress))
         for line in source_remarks(medium_of(run.frame), dataset.manifest):
             message(line)
         return dataset
@@ -236,8 +236,8 @@ def _open(
         )
     unknown = unknown_values(dataset.frame.known_labels, run.model.known_labels)
     if data is not None and unknown:
-        which = labels_text(unknown)
-        message(f"labels unknown to {run.folder} count as none: {which}")
+        unknown_text = labels_text(unknown)
+        message(f"labels unknown to {run.folder} count as none: {unknown_text}")
     return dataset
 
 
@@ -265,9 +265,9 @@ def _csv(pieces: list[dict[str, Any]], *, per_frame: bool) -> list[str]:
 
 def _samples(values: dict[str, Any], split: str, comparison: Comparison) -> list[str]:
     counts = f"{plural(values['pieces'], 'sample')}, {plural(values['frames'], 'frame')}"
-    heat = f", temperature {values['temperature']:g}" if values["temperature"] != 1 else ""
-    heat += f", guidance {values['guidance']:g}" if values["guidance"] != 1 else ""
-    heading = f"{counts}, seed {values['seed']}{heat}, {values['lengths']}"
+    settings = f", temperature {values['temperature']:g}" if values["temperature"] != 1 else ""
+    settings += f", guidance {values['guidance']:g}" if values["guidance"] != 1 else ""
+    heading = f"{counts}, seed {values['seed']}{settings}, {values['lengths']}"
     if "cut_off" in values:
         heading += f", {values['cut_off']} cut off at the limit"
     if values.get("frozen"):
@@ -277,8 +277,8 @@ def _samples(values: dict[str, Any], split: str, comparison: Comparison) -> list
     lines = ["", heading, "", *comparison.lines(values, split)]
     if "judge" in values:
         shares = {"samples": values["judge"]["drawn"], split: values["judge"]["split"]}
-        found = [f"{share:.1%} of {name}" for name, share in shares.items() if share is not None]
-        lines += ["", f"{values['judge']['label']}, recognised: {', '.join(found) or 'none'}"]
+        texts = [f"{share:.1%} of {name}" for name, share in shares.items() if share is not None]
+        lines += ["", f"{values['judge']['label']}, recognised: {', '.join(texts) or 'none'}"]
     return lines
 
 
@@ -286,8 +286,8 @@ def _confusion(
     label: str, pieces: int, accuracy: float, values: list[str], confusion: list[list[int]]
 ) -> list[str]:
     """A heading and a row for each true value; only the heading if there are too many."""
-    among = f"{label} by likelihood, of {len(values):,} equally probable ones"
-    head = f"{among}: {accuracy:.1%} of {plural(pieces, 'piece')}"
+    title = f"{label} by likelihood, of {len(values):,} equally probable ones"
+    head = f"{title}: {accuracy:.1%} of {plural(pieces, 'piece')}"
     if len(values) > MOST_SHOWN:
         return [head]
     width = max(map(len, (*values, str(pieces))))
@@ -299,12 +299,12 @@ def _table(result: dict[str, Any], run: "Run") -> list[str]:
     from seqmodel.evaluation.likelihood import describe
 
     config = run.config
-    nats, each = result["nats_per_frame"], result.get("runs", [])
+    nats, runs = result["nats_per_frame"], result.get("runs", [])
     unit = unit_name(config.unit)
     unit = unit if config.model == "frame-wise" else f"{config.model} {unit}"
-    of_one = "" if each else f"{result['run']} ({unit}, epoch {epochs_text(result['epoch'])})"
+    run_text = "" if runs else f"{result['run']} ({unit}, epoch {epochs_text(result['epoch'])})"
     lines = [
-        f"{of_one or f'the average of {len(each)} runs'} on "
+        f"{run_text or f'the average of {len(runs)} runs'} on "
         f"{result['split'] + ' of ' if result['split'] else ''}{from_here(Path(result['data']))}: "
         f"{plural(result['pieces'], 'piece')}, {plural(result['frames'], 'frame')}",
         "",
@@ -314,24 +314,24 @@ def _table(result: dict[str, Any], run: "Run") -> list[str]:
     ]
     if "without_labels" in result:
         lines.append(f"  without labels         {result['without_labels']['nats_per_frame']:9.4f}")
-    lines += describe(result) if each else run.model.describe(result)
+    lines += describe(result) if runs else run.model.describe(result)
     if "classify" in result:
         lines += ["", *_confusion(**result["classify"])]
     if "voices" in result:
-        sung = result["voices"]
+        voices = result["voices"]
         lines += [
-            f"with voices              {sung['nats_per_frame']:9.4f}",
-            f"  which voice sings what {sung['assignment_nats_per_frame']:9.4f}",
-            f"  per note, rests too    {sung['nats_per_note']:9.4f}",
+            f"with voices              {voices['nats_per_frame']:9.4f}",
+            f"  which voice sings what {voices['assignment_nats_per_frame']:9.4f}",
+            f"  per note, rests too    {voices['nats_per_note']:9.4f}",
         ]
-    if each:
-        width = max(22, *(len(one["run"]) for one in each))
+    if runs:
+        width = max(22, *(len(one["run"]) for one in runs))
         lines += ["", "each run by itself, nats per frame"]
-        lines += [f"  {one['run']:{width}} {one['nats_per_frame']:9.4f}" for one in each]
+        lines += [f"  {one['run']:{width}} {one['nats_per_frame']:9.4f}" for one in runs]
     if result["baselines"]:
         lines += ["", "baselines, nats per frame"]
     for name, figure in result["baselines"].items():
-        verdict = "" if nats < figure else f"  better than the {'average' if each else 'run'}"
+        verdict = "" if nats < figure else f"  better than the {'average' if runs else 'run'}"
         lines.append(f"  {name.replace('_', ' '):22} {figure:9.4f}{verdict}")
     if "copies" in result:
         key = "" if run.frame.kind == "drums" else ", in any key"

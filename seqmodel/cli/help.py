@@ -66,7 +66,7 @@ def _ranged(text: str) -> str:
     return re.sub(r"\bx>=([\d.]+)", lambda match: f"at least {float(match[1]):g}", text)
 
 
-WRONG = {
+REWORDED = {
     r"Input should be a valid integer.*": "must be a whole number",
     r"Input should be a valid number.*": "must be a number",
     r"Input should be greater than or equal to (\S+)": r"must be at least \1",
@@ -77,10 +77,10 @@ WRONG = {
 
 def plain(text: str) -> str:
     """An error about an option's value, reworded like our own errors; others unchanged."""
-    said = re.fullmatch(r"Invalid value for (?:.* / )?'(-[-\w]+)': (.+)", text)
-    for theirs, ours in WRONG.items():
-        if said and re.fullmatch(theirs, said[2]):
-            return f"{said[1]} {re.sub(theirs, ours, said[2])}"
+    match = re.fullmatch(r"Invalid value for (?:.* / )?'(-[-\w]+)': (.+)", text)
+    for pattern, wording in REWORDED.items():
+        if match and re.fullmatch(pattern, match[2]):
+            return f"{match[1]} {re.sub(pattern, wording, match[2])}"
     return text
 
 

@@ -17,7 +17,7 @@ from seqmodel.cli.options import (
     with_media_options,
 )
 from seqmodel.cli.prepare import label_lines
-from seqmodel.cli.progress import of_part
+from seqmodel.cli.progress import partial_note
 from seqmodel.errors import UsageError
 from seqmodel.media.definitions import Medium, Option
 from seqmodel.media.registry import MEDIA, definition_from_json, medium_of_file
@@ -140,7 +140,7 @@ def _run(values: dict[str, Any]) -> list[str]:
         lines.append(
             f"  best valid {best['valid_nats_per_frame']:.4f} nats per frame"
             + (f", {best['valid_nats_per_sample']:.4f} per sample" if per_sample else "")
-            + f", epoch {epochs_text(best['epoch'])}{of_part(best)}"
+            + f", epoch {epochs_text(best['epoch'])}{partial_note(best)}"
             + (f"; accuracy {best['valid_accuracy']:.4f}" if "valid_accuracy" in best else "")
         )
     return lines

@@ -9,8 +9,8 @@ from typing import Any
 
 import torch
 
-from seqmodel.cli.common import Said, blaming, message, print_json, show
-from seqmodel.cli.progress import display, of_part, training_progress
+from seqmodel.cli.common import Verbosity, blaming, message, print_json, show
+from seqmodel.cli.progress import display, partial_note, training_progress
 from seqmodel.cli.ranks import leading
 from seqmodel.config import SEARCHES, TRIALS, Config, read_config_file, resolve, search_of
 from seqmodel.data.bundled import FRAMES_WITH_ONSETS, Sample, sample_dataset
@@ -90,10 +90,10 @@ class Job:
             # The folder appears with everything that --resume needs, so the process may be killed
             # at any time. An old run stays until then, and until the first update has not diverged.
             with new_folder(folder, runs.RUN_FOLDER, force=True) as new:
-                begun = begin(self.settings, self._dataset, new, weights)
+                trainer = begin(self.settings, self._dataset, new, weights)
                 if replaces:
-                    begun.try_update()
-            del begun  # to free its memory
+                    trainer.try_update()
+            del trainer  # to free its memory
             try:
                 self._train(folder, device)
             except UnfitError:
@@ -121,8 +121,8 @@ class Job:
         medium = medium_of(dataset.frame)
         for line in medium.training_remarks(dataset.frame):
             message(line)
-        if settings.bars and (lacks := medium.outdated(dataset.manifest)):
-            message(f"{dataset.folder} {lacks}; prepare it again")
+        if settings.bars and (outdated := medium.outdated(dataset.manifest)):
+            message(f"{dataset.folder} {outdated}; prepare it again")
         _, train = self._ways()
         units = f"{unit_name(settings.unit)} of {settings.hidden} units"
         if settings.note_unit is not None:
@@ -146,9 +146,9 @@ class Job:
             at, of = map(epochs_text, (best["epoch"], epochs_of(metrics)))
             show(
                 f"{folder}  best valid {best['valid_nats_per_frame']:.4f} nats per frame, "
-                f"epoch {at} of {of}{of_part(best)}"
+                f"epoch {at} of {of}{partial_note(best)}"
             )
-        if not Said.quiet:
+        if not Verbosity.quiet:
             _warn_if_trivial(settings, dataset, folder, best)
             if sum(line["seconds"] for line in metrics) > LONG_ENOUGH:
                 _warn_if_odd(folder)
@@ -206,8 +206,8 @@ def _warn_if_odd(folder: Path) -> None:
                 hints.append(sampling.write(BytesIO(), piece).hint)
             except SeqmodelError as error:  # not finite
                 hints.append(str(error))
-    if found := [hint for hint in hints if hint]:
-        message(f"{len(found)} of {SAMPLES} samples may disappoint: {found[0]}")
+    if found_hints := [hint for hint in hints if hint]:
+        message(f"{len(found_hints)} of {SAMPLES} samples may disappoint: {found_hints[0]}")
 
 
 def of_new_run(given: dict[str, Any], config: Path | None, trials: int | None) -> Config:

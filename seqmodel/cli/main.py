@@ -14,7 +14,7 @@ import typer
 import seqmodel
 from seqmodel.cli import bench, compare, inspect, prepare, sample, share, train, units
 from seqmodel.cli import eval as eval_command
-from seqmodel.cli.common import Said
+from seqmodel.cli.common import Verbosity
 from seqmodel.cli.help import GroupedCommand, plain
 from seqmodel.errors import SeqmodelError, UsageError, reason
 from seqmodel.media.words import printable
@@ -92,7 +92,7 @@ def main() -> None:
         try:
             status = _status()
         finally:
-            Said.quiet = False  # it was for this command
+            Verbosity.quiet = False  # it was for this command
     sys.exit(status)  # with nothing left to clean up
 
 
@@ -128,8 +128,8 @@ def _status() -> int:
         elif usage := getattr(error, "format_message", None):
             names = [command.name for command in app.registered_commands]
             command = next((f"seqmodel {w}" for w in sys.argv[1:2] if w in names), "seqmodel")
-            said = plain(usage().rstrip(".").replace("Value error, ", ""))
-            status = _say(f"{said} (see {command} --help)", 2)
+            text = plain(usage().rstrip(".").replace("Value error, ", ""))
+            status = _say(f"{text} (see {command} --help)", 2)
         else:
             raise
     return status
@@ -174,8 +174,8 @@ def _prepare_streams() -> None:
 def _lacks_memory(error: BaseException | None) -> bool:
     """Whether an error, or its cause, says that memory ran out."""
     while error is not None:
-        said = str(error)
-        if isinstance(error, MemoryError) or any(words in said for words in OUT_OF_MEMORY):
+        text = str(error)
+        if isinstance(error, MemoryError) or any(words in text for words in OUT_OF_MEMORY):
             return True
         error = error.__cause__ or error.__context__
     return False

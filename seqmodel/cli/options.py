@@ -60,8 +60,8 @@ Device = Annotated[
 
 def check_temperature(temperature: float, mark_temperature: float | None = None) -> None:
     """UsageError unless they are finite; the options have checked that none is negative."""
-    of_marks = "--mark-temperature", mark_temperature or 0.0
-    for option, value in (("--temperature", temperature), of_marks):
+    mark_option = "--mark-temperature", mark_temperature or 0.0
+    for option, value in (("--temperature", temperature), mark_option):
         if not math.isfinite(value):
             raise UsageError(f"{option} must be finite, not {value}")
 
@@ -117,13 +117,13 @@ def chosen_run(media: Collection[str] | None = None) -> Path:
         folder, remark = newest
         message(remark)
         return folder
-    of = f" of {' or '.join(media)}" if media else ""
+    suffix = f" of {' or '.join(media)}" if media else ""
     for medium in media or PRETRAINED:
         if medium in PRETRAINED:
-            taken, sample = from_here(pretrained_run(medium)), PRETRAINED[medium]
-            choice = f"no run{of} in {RUNS}/: using {taken}, trained on the bundled {sample}"
+            bundled, sample = from_here(pretrained_run(medium)), PRETRAINED[medium]
+            choice = f"no run{suffix} in {RUNS}/: using {bundled}, trained on the bundled {sample}"
             message(choice)
-            return taken
+            return bundled
     raise no_run(RUNS)
 
 
@@ -143,29 +143,29 @@ def load_runs(paths: Iterable[Path], device: str, batch_size: int) -> list["Run"
 
 def with_parameters(command: Command, parameters: Iterable[Parameter]) -> Command:
     """Give `command` these parameters, for Typer to read, in place of its `**` one."""
-    own = [p for p in signature(command).parameters.values() if p.kind is not p.VAR_KEYWORD]
-    first = [p for p in own if p.kind is not p.KEYWORD_ONLY]
-    last = [p for p in own if p.kind is p.KEYWORD_ONLY]
+    existing = [p for p in signature(command).parameters.values() if p.kind is not p.VAR_KEYWORD]
+    first = [p for p in existing if p.kind is not p.KEYWORD_ONLY]
+    last = [p for p in existing if p.kind is p.KEYWORD_ONLY]
     whole = signature(command).replace(parameters=[*first, *parameters, *last])
     command.__signature__ = whole  # type: ignore[attr-defined]
     return command
 
 
-def _parameter(name: str, kind: Any, *flags: str, **stated: Any) -> Parameter:
+def _parameter(name: str, kind: Any, *flags: str, **options: Any) -> Parameter:
     """A keyword-only parameter of a command, None unless its option is given."""
-    info: Any = typer.Option(*flags, show_default=False, **stated)
+    info: Any = typer.Option(*flags, show_default=False, **options)
     annotation = Annotated[kind | None, info]
     return Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
 
 
 def with_settings(command: Command) -> Command:
     """Give `command` an option for each setting, None unless given, in place of `**settings`."""
-    shown = [f for group in GROUPS for f in fields(Config) if f.metadata["group"] == group]
-    return with_parameters(command, map(_of_setting, shown))
+    setting_fields = [f for group in GROUPS for f in fields(Config) if f.metadata["group"] == group]
+    return with_parameters(command, map(_of_setting, setting_fields))
 
 
 def _of_setting(field: Field[Any]) -> Parameter:
-    name, stated = field.name, field.metadata
+    name, metadata = field.name, field.metadata
     (kind, *_), option = field_types(name), name.replace("_", "-")
     flags, metavar, parser = [f"--{option}"], None, None
     if kind is bool:
@@ -174,13 +174,13 @@ def _of_setting(field: Field[Any]) -> Parameter:
         flags, kind, metavar = [*flags, "--lr"], str, "NUMBER"
     if name == "epochs":  # or "auto"
         metavar, parser = "NUMBER", lambda text: parse_setting(name, text, "--epochs")
-    names = NAMES.get(name, stated["among"])
+    names = NAMES.get(name, metadata["among"])
     return _parameter(
         name,
         kind,
         *flags,
-        help=stated["help"] + _default(name),
-        rich_help_panel=stated["group"],
+        help=metadata["help"] + _default(name),
+        rich_help_panel=metadata["group"],
         autocompletion=one_of(names) if names else None,
         metavar=metavar,
         parser=parser,
@@ -221,11 +221,11 @@ def options_of(
 
 
 def _distinct(rows: Rows) -> Iterable[Option]:
-    found: dict[str, Option] = {}
+    distinct: dict[str, Option] = {}
     for medium in MEDIA.values():
         for option in rows(medium):
-            found.setdefault(option.name, option)
-    return found.values()
+            distinct.setdefault(option.name, option)
+    return distinct.values()
 
 
 def _of_medium(option: Option, rows: Rows) -> Parameter:

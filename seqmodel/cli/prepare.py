@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import typer
 
-from seqmodel.cli.common import Said, message, print_json, show, split_lines
+from seqmodel.cli.common import Verbosity, message, print_json, show, split_lines
 from seqmodel.cli.options import Force, Json, Quiet, options_of, with_media_options
 from seqmodel.cli.progress import counter
 from seqmodel.errors import UsageError
@@ -74,25 +74,25 @@ def prepare(
     if null and "-" not in sources:
         raise UsageError("-0 needs -, for paths on stdin")
     names = [name for source in sources for name in (_stdin(null) if source == "-" else [source])]
-    found = find_sources(names)
+    inputs = find_sources(names)
     if labels is not None:
-        found = replace(found, files=with_labels(found.files, labels))
-    medium, first = found.medium, found.files[0].path
+        inputs = replace(inputs, files=with_labels(inputs.files, labels))
+    medium, first = inputs.medium, inputs.files[0].path
     options = options_of(
         medium, media_options, attrgetter("prepare_options"), f"{first} is {medium.name}"
     )
     settings = medium.settings(options)
     with locked(out), counter("reading", "comparing the splits") as progress:
         manifest = prepare_dataset(
-            found, out, settings, force=force, strict=strict, split_by=split_by, progress=progress
+            inputs, out, settings, force=force, strict=strict, split_by=split_by, progress=progress
         )
     if as_json:
         print_json(manifest)
-    elif not Said.quiet:
+    elif not Verbosity.quiet:
         show(*_summary(out, manifest))
     unused = {skip["source"] for skip in manifest["skipped"]}
-    apart = [str(f.path) for f in found.files if f.split is None and str(f.path) not in unused]
-    for line in (*_warnings(medium, manifest, apart), *_label_remarks(found.files, manifest)):
+    unsplit = [str(f.path) for f in inputs.files if f.split is None and str(f.path) not in unused]
+    for line in (*_warnings(medium, manifest, unsplit), *_label_remarks(inputs.files, manifest)):
         message(line)
 
 
@@ -129,22 +129,22 @@ def label_lines(known: KnownLabels) -> list[str]:
 
 def _label_remarks(files: Sequence["SourceFile"], manifest: Mapping[str, Any]) -> list[str]:
     """Remarks on labels missing from files, and on values missing from train."""
-    there = defaultdict[str, list[str]](list)
+    values_by_label = defaultdict[str, list[str]](list)
     for name, value in (label for file in files for label in file.labels.items()):
-        there[name].append(value)
+        values_by_label[name].append(value)
     lines = [
         f"{len(files) - len(values):,} of {plural(len(files), 'file')} have no {name}"
-        for name, values in there.items()
+        for name, values in values_by_label.items()
         if len(values) < len(files)
     ]
     frame = definition_from_json(manifest["media"], manifest["frame"])
-    if lacking := unknown_values(there, frame.known_labels):
-        lines.append(f"values not in train, which count as none: {labels_text(lacking)}")
+    if unknown := unknown_values(values_by_label, frame.known_labels):
+        lines.append(f"values not in train, which count as none: {labels_text(unknown)}")
     return lines
 
 
-def _warnings(medium: Medium, manifest: dict[str, Any], apart: list[str]) -> list[str]:
-    """All remarks on a dataset; `apart` are files in no folder named after a split."""
+def _warnings(medium: Medium, manifest: dict[str, Any], unsplit: list[str]) -> list[str]:
+    """All remarks on a dataset; `unsplit` are files in no folder named after a split."""
     lines = [*source_remarks(medium, manifest), *medium.prepare_advice(manifest)]
     straddling = manifest["also_in_another_split"]
     if straddling:
@@ -153,13 +153,13 @@ def _warnings(medium: Medium, manifest: dict[str, Any], apart: list[str]) -> lis
             f"{plural(len(straddling), 'piece')} appear{'s' * (not many)} in two splits, such as "
             f"{straddling[0]}; figures on those splits are a little too good"
         )
-    by = manifest["split_by"]
-    if by["folder"] and by["content_hash"] and apart:
+    counts = manifest["split_by"]
+    if counts["folder"] and counts["content_hash"] and unsplit:
         lines.append(
-            f"{plural(by['folder'], 'piece')} split by folders named train, valid or test; the "
-            f"other {by['content_hash']:,}, such as {apart[0]}, by a hash of their content"
+            f"{plural(counts['folder'], 'piece')} split by folders named train, valid or test; the "
+            f"other {counts['content_hash']:,}, such as {unsplit[0]}, by a hash of their content"
         )
-    if by.get("time"):
+    if counts.get("time"):
         lines.append(
             "split in time: the first 80% of each recording or piece to train, then 10% to valid "
             "and 10% to test, with gaps; to choose, put files into folders named train, valid and "

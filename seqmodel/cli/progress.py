@@ -11,7 +11,7 @@ from threading import Event, Lock, Thread
 from time import monotonic
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from seqmodel.cli.common import Said, message
+from seqmodel.cli.common import Verbosity, message
 from seqmodel.config import Config
 from seqmodel.media.samples import Progress
 from seqmodel.media.words import hms, printable
@@ -36,7 +36,7 @@ class Display(NamedTuple):
     show: Callable[..., None]
     """Called with the name of the work, news of it, the most important first, and, if known, how
     much is `done` and the `total`."""
-    also: Callable[..., None]
+    show_part: Callable[..., None]
     """Called with the name of a part in progress, news of it and the `share` done, to give it its
     own bar on a terminal; without news that bar is removed."""
 
@@ -44,7 +44,7 @@ class Display(NamedTuple):
 @contextmanager
 def display(what: str, silence: float = SILENCE) -> Iterator[Display]:
     """Yield a display of the work `what` on stderr; it shows nothing with --quiet."""
-    if Said.quiet:
+    if Verbosity.quiet:
         yield Display(_silent, _silent, _silent)
         return
     with _bar(what) if sys.stderr.isatty() else _lines(what, silence) as shown:
@@ -69,7 +69,7 @@ def _bar(what: str) -> Iterator[Display]:
             visible = total is None or done < total or bool(news)
             bars.update(task.id, description=what, completed=done, news=news, visible=visible)
 
-        def also(name: str, *news: str, share: float = 0.0) -> None:
+        def show_part(name: str, *news: str, share: float = 0.0) -> None:
             if news:
                 if name not in parts:  # without a total the bar is indeterminate
                     parts[name] = bars.add_task(printable(name), total=None, news=())
@@ -77,34 +77,34 @@ def _bar(what: str) -> Iterator[Display]:
             elif name in parts:
                 bars.remove_task(parts.pop(name))
 
-        yield Display(lambda line: bars.say(printable(line)), show, also)
+        yield Display(lambda line: bars.say(printable(line)), show, show_part)
 
 
 @contextmanager
 def _lines(what: str, silence: float) -> Iterator[Display]:
     """Plain lines: all that is said and, from a thread, after each `silence` the progress."""
-    said = since = monotonic()
-    latest, over, turn = [what], Event(), Lock()
+    last_line_at = work_began = monotonic()
+    latest, finished, lock = [what], Event(), Lock()
 
     def say(line: str) -> None:
-        nonlocal said
-        said = monotonic()
+        nonlocal last_line_at
+        last_line_at = monotonic()
         message(line)
 
     def show(what: str, *news: str, done: int = 0, total: int | None = None) -> None:
-        nonlocal latest, since
-        since = since if what == latest[0] else monotonic()
+        nonlocal latest, work_began
+        work_began = work_began if what == latest[0] else monotonic()
         latest = [what, *([f"{done / total:.0%}"] if total else []), *news]
         beat()
 
     def beat() -> None:
-        with turn:
-            if monotonic() - said >= silence:
-                so_far = [f"{hms(monotonic() - since)} so far"] * (len(latest) == 1)
+        with lock:
+            if monotonic() - last_line_at >= silence:
+                so_far = [f"{hms(monotonic() - work_began)} so far"] * (len(latest) == 1)
                 say("  ".join([*latest, *so_far]))
 
     def watch() -> None:
-        while not over.wait(BEAT):
+        while not finished.wait(BEAT):
             with suppress(OSError):  # the reader has gone: for the main thread to handle
                 beat()
 
@@ -113,7 +113,7 @@ def _lines(what: str, silence: float) -> Iterator[Display]:
     try:
         yield Display(say, show, _silent)
     finally:
-        over.set()
+        finished.set()
         thread.join()
 
 
@@ -147,7 +147,7 @@ def training_progress(config: Config, title: str) -> Iterator["Listener"]:
     from seqmodel.media.marks import MARK_FIGURES  # loads NumPy
     from seqmodel.training.trackers import Listener
 
-    of = f"/{config.epochs}" * bool(config.epochs)
+    suffix = f"/{config.epochs}" * bool(config.epochs)
     with display("starting", silence=LONG_SILENCE) as shown:
 
         @cache
@@ -162,7 +162,7 @@ def training_progress(config: Config, title: str) -> Iterator["Listener"]:
                 news += [f"{event.nats_per_frame:.4f}"]
                 news += [] if left is None else [f"{hms(left)} left"]
                 news += [f"{event.frames_per_second:,.0f} frames/s"]
-            what = f"{'epoch' if news else 'valid'} {event.epoch}{of}"
+            what = f"{'epoch' if news else 'valid'} {event.epoch}{suffix}"
             shown.show(what, *news, done=event.done, total=event.total)
 
         def epoch(line: dict[str, Any], is_best: bool) -> None:
@@ -171,10 +171,10 @@ def training_progress(config: Config, title: str) -> Iterator["Listener"]:
             digits = 0 if type(line["epoch"]) is int else 3
             marks = "".join(f"{name} {nats:.4f}  " for name, nats in figures if nats is not None)
             shown.say(
-                f"epoch {line['epoch']:>{len(of) - 1 if of else 3}.{digits}f}{of}"
+                f"epoch {line['epoch']:>{len(suffix) - 1 if suffix else 3}.{digits}f}{suffix}"
                 f"  train {line['train_nats_per_frame']:8.4f}"
                 f"  valid {line['valid_nats_per_frame']:8.4f}{'*' if is_best else ' '}"
-                f"  {marks}{line['frames_per_second']:>7,} frames/s{of_part(line)}"
+                f"  {marks}{line['frames_per_second']:>7,} frames/s{partial_note(line)}"
             )
 
         def draw(number: int, count: int, rate: float) -> None:
@@ -188,7 +188,7 @@ def training_progress(config: Config, title: str) -> Iterator["Listener"]:
         yield Listener(tick, epoch, draw, planned=planned)
 
 
-def of_part(line: Mapping[str, Any]) -> str:
+def partial_note(line: Mapping[str, Any]) -> str:
     """A note on a line's figure on valid if only some pieces are scored."""
     pieces = line.get(VALID_PIECES)
     return "" if pieces is None else f"  ({pieces:,} pieces of valid)"

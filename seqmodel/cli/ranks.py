@@ -67,10 +67,10 @@ def processes_of(option: int | None) -> int:
     """The number of processes for `--processes`; UsageError if it is impossible."""
     from seqmodel.system.processes import no_groups_reason
 
-    here = process_rank()
-    if here.launched and option not in (None, here.size):
-        raise UsageError(f"torchrun started {here.size} processes: leave --processes out")
-    size = here.size if here.launched else option or 1
+    own_rank = process_rank()
+    if own_rank.launched and option not in (None, own_rank.size):
+        raise UsageError(f"torchrun started {own_rank.size} processes: leave --processes out")
+    size = own_rank.size if own_rank.launched else option or 1
     if size & (size - 1):
         raise UsageError(f"the number of processes must be a power of two, not {size}")
     if size > 1 and (reason := no_groups_reason()):
@@ -104,17 +104,17 @@ def leading(
     from seqmodel.runs.folder import LAST
     from seqmodel.training import processes
 
-    here = process_rank()
+    own_rank = process_rank()
     hint = f"continue from the last checkpoint with `seqmodel train --resume --run {folder}`"
     others = list[subprocess.Popen[bytes]]()
     try:
-        if here.launched:
-            store = processes.torchrun_rendezvous(here.rank, size)
+        if own_rank.launched:
+            store = processes.torchrun_rendezvous(own_rank.rank, size)
         else:
             store = processes.rendezvous()
             for rank in range(1, size):
                 others.append(_start(rank, size, store.port, dataset.folder))
-        with _watched(here, f"; {hint}"), processes.join(here.rank, size, store) as group:
+        with _watched(own_rank, f"; {hint}"), processes.join(own_rank.rank, size, store) as group:
             order = {
                 "config": config.to_json(),
                 "data": [dataset.fingerprint(), dataset.given_hash()],
@@ -179,18 +179,18 @@ def follow(data: Path | None) -> None:
     from seqmodel.training.stopping import InterruptError, stop_on_signals
     from seqmodel.training.trackers import Listener
 
-    here, port = process_rank(), os.environ.get(LAUNCHED[1])
+    own_rank, port = process_rank(), os.environ.get(LAUNCHED[1])
     if port is not None:
         Thread(target=_end_with_the_first, daemon=True).start()
     try:
         if port is None:
-            store = processes.torchrun_rendezvous(here.rank, here.size)
+            store = processes.torchrun_rendezvous(own_rank.rank, own_rank.size)
         else:
             store = processes.rendezvous(int(port))
         with (
             stop_on_signals() as stop,
-            _watched(here),
-            processes.join(here.rank, here.size, store) as group,
+            _watched(own_rank),
+            processes.join(own_rank.rank, own_rank.size, store) as group,
         ):
             order = json.loads(group.broadcast(b""))
             checkpoint = group.broadcast(b"")
@@ -198,7 +198,7 @@ def follow(data: Path | None) -> None:
             path, hashes = data or config.data, order["data"]
             dataset = processes.check_all(group, lambda: _same_dataset(path, hashes))
             kind = order["device"]  # each process has its own GPU, if there are any
-            device = torch.device(f"cuda:{here.local_rank}" if kind == "cuda" else kind)
+            device = torch.device(f"cuda:{own_rank.local_rank}" if kind == "cuda" else kind)
             hint = f"continue with `seqmodel train --resume --run {order['folder']}`"
             trainer = Trainer(config, dataset, None, device, hint, group)
             with TemporaryDirectory() as folder:
@@ -207,7 +207,7 @@ def follow(data: Path | None) -> None:
                 trainer.resume(last)
             trainer.run(Listener(), stop)
     except (processes.PeerError, DivergedError, InterruptError) as error:
-        if here.local_rank:
+        if own_rank.local_rank:
             raise typer.Exit(error.exit_status) from error
         raise
 
@@ -218,16 +218,16 @@ def _end_with_the_first() -> None:
     os._exit(1)
 
 
-def _watched(here: ProcessRank, more: str = "") -> AbstractContextManager[None]:
+def _watched(own_rank: ProcessRank, advice: str = "") -> AbstractContextManager[None]:
     """A watchdog for a host's first process under torchrun, which would leave it frozen."""
     from seqmodel.system.watchdog import watched
     from seqmodel.training.processes import PATIENCE
 
-    if not here.launched or here.local_rank:
+    if not own_rank.launched or own_rank.local_rank:
         return nullcontext()
     patience = PATIENCE.seconds
-    said = f"process {here.rank} was frozen for {patience} s and has been killed"
-    return watched(patience, said + more)
+    text = f"process {own_rank.rank} was frozen for {patience} s and has been killed"
+    return watched(patience, text + advice)
 
 
 def _same_dataset(data: Path | str | None, hashes: Sequence[str]) -> "Dataset":

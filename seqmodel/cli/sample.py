@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import typer
 
-from seqmodel.cli.common import Said, message, print_json
+from seqmodel.cli.common import Verbosity, message, print_json
 from seqmodel.cli.help import one_of
 from seqmodel.cli.options import (
     Force,
@@ -199,28 +199,28 @@ def sample(
 
     from seqmodel.evaluation.likelihood import run_names
 
-    numbered = (out.with_name(f"{out.stem}-{k}{out.suffix}") for k in range(1, number + 1))
-    targets = [*numbered] if number > 1 else [out]
+    numbered_paths = (out.with_name(f"{out.stem}-{k}{out.suffix}") for k in range(1, number + 1))
+    targets = [*numbered_paths] if number > 1 else [out]
     for target in () if to_stdout else targets:
         check_target(target, force=force)
-    paths = runs or [chosen_run(_able(kind))]
-    every = [run.guided(guidance) for run in load_runs(paths, "cpu", 1)]
-    labels = _combinations(label or [], every, number)
-    told = [[run.conditioned(own) for run in every] for own in labels]  # used in turn
-    loaded = told[0][0]
-    medium = medium_of(loaded.frame)
-    trained = f"{loaded.folder} was trained on {medium.name} ({loaded.frame})"
+    paths = runs or [chosen_run(_media_writing(kind))]
+    all_runs = [run.guided(guidance) for run in load_runs(paths, "cpu", 1)]
+    labels = _combinations(label or [], all_runs, number)
+    by_label = [[run.conditioned(chosen) for run in all_runs] for chosen in labels]  # used in turn
+    run = by_label[0][0]
+    medium = medium_of(run.frame)
+    trained = f"{run.folder} was trained on {medium.name} ({run.frame})"
     if kind not in medium.formats:
         raise UsageError(
             f"{trained}, which cannot be written as {kind}: use one of "
             f"{', '.join(medium.formats)}, or another run with --run"
         )
-    if (min_length > 1 or no_end) and not loaded.config.end:
+    if (min_length > 1 or no_end) and not run.config.end:
         raise UsageError(
-            f"{loaded.folder} was trained without --end, so its pieces always reach the limit: "
+            f"{run.folder} was trained without --end, so its pieces always reach the limit: "
             f"leave out {'--no-end' if no_end else '--min-length'}"
         )
-    unit = ", ".join(dict.fromkeys(unit_name(run.config.unit) for run in every))
+    unit = ", ".join(dict.fromkeys(unit_name(run.config.unit) for run in all_runs))
     options = options_of(medium, media_options, attrgetter("sample_options"), trained)
     _check_file("continue", "--prime", prime, medium, trained)
     _check_file("fill", "--fill", options.get("fill"), medium, trained)
@@ -234,71 +234,71 @@ def sample(
         prime_seconds=prime_seconds,
         include_prime=include_prime,
         options=options,
-        title=f"sampled from {run_names(every)} ({unit})",
-        longest_piece=loaded.longest_piece if loaded.config.end else None,
+        title=f"sampled from {run_names(all_runs)} ({unit})",
+        longest_piece=run.longest_piece if run.config.end else None,
     )
-    sampling = medium.sampling(loaded.frame, request)
+    sampling = medium.sampling(run.frame, request)
     for remark in (
         *sampling.remarks,
-        *_idle(every, options.get("metre"), mark_temperature),
+        *_unused(all_runs, options.get("metre"), mark_temperature),
         # Do not score the file if the remark would not be shown.
-        *(() if Said.quiet else _foreign(loaded, sampling, prime or options.get("fill"))),
+        *(() if Verbosity.quiet else _foreign_remarks(run, sampling, prime or options.get("fill"))),
     ):
         message(remark)
-    stated = {"temperature": temperature, "mark_temperature": mark_temperature}
+    settings = {"temperature": temperature, "mark_temperature": mark_temperature}
     pieces, shortest = [], math.inf if no_end else min_length
-    write = _writing(told, sampling, seed, stated, shortest, best_of, number)
+    write = _writer(by_label, sampling, seed, settings, shortest, best_of, number)
     what = "sampling" if sampling.filling is None else "filling"
-    with display(what) as shown:
-        count = counting(shown, "drafts" if best_of > 1 else what)
+    with display(what) as progress:
+        count = counting(progress, "drafts" if best_of > 1 else what)
         for k, target in enumerate(targets):
             file: Any = nullcontext(sys.stdout.buffer) if to_stdout else new_file(target)
-            with file as opened:
-                facts, lines, warnings = write(k, opened, part_progress(count, k, number))
-                opened.flush()
-            own = labels[k % len(labels)]
-            pieces.append({"path": str(target), **facts, **({"labels": own} if own else {})})
-            lines[0] = ", ".join([f"{target}: {lines[0]}", *map(" ".join, own.items())])
+            with file as stream:
+                facts, lines, warnings = write(k, stream, part_progress(count, k, number))
+                stream.flush()
+            chosen = labels[k % len(labels)]
+            pieces.append({"path": str(target), **facts, **({"labels": chosen} if chosen else {})})
+            lines[0] = ", ".join([f"{target}: {lines[0]}", *map(" ".join, chosen.items())])
             for line in [*lines, *warnings] if not (to_stdout or as_json) else warnings:
-                shown.say(line)
+                progress.say(line)
     if as_json:
-        of = {"runs": [str(run.folder) for run in every]} if len(every) > 1 else {}
-        print_json({**(of or {"run": str(loaded.folder)}), "seed": seed, "pieces": pieces})
+        run_facts = {"runs": [str(run.folder) for run in all_runs]} if len(all_runs) > 1 else {}
+        print_json({**(run_facts or {"run": str(run.folder)}), "seed": seed, "pieces": pieces})
 
 
-def _combinations(asked: Sequence[str], runs: Sequence["Run"], number: int) -> list[Labels]:
+def _combinations(requested: Sequence[str], runs: Sequence["Run"], number: int) -> list[Labels]:
     """The combinations that --label asks for, known to all runs; pieces use them in turn."""
-    labels, *_ = [combinations(asked, run.model.known_labels) for run in runs]
+    labels, *_ = [combinations(requested, run.model.known_labels) for run in runs]
     if len(labels) > number:
         raise UsageError(f"--label asks for {len(labels)} combinations: -n {len(labels)} draws all")
     return labels
 
 
-def _idle(runs: Sequence["Run"], metre: object, mark_temperature: float | None) -> Iterator[str]:
+def _unused(runs: Sequence["Run"], metre: object, mark_temperature: float | None) -> Iterator[str]:
     """Remarks on options without effect on the runs' models."""
     for run in runs if metre else ():
         if not run.config.bars:
-            without = f"{run.folder} was trained without --bars"
-            yield f"{without}: the drawn notes do not follow --metre"
+            prefix = f"{run.folder} was trained without --bars"
+            yield f"{prefix}: the drawn notes do not follow --metre"
     if mark_temperature is not None and not runs[0].frame.marks:
-        without = f"{runs[0].folder} was trained on notes alone"
-        yield f"{without}: --mark-temperature has no effect"
+        prefix = f"{runs[0].folder} was trained on notes alone"
+        yield f"{prefix}: --mark-temperature has no effect"
 
 
-def _writing(
-    told: Sequence[Sequence["Run"]],
+def _writer(
+    by_label: Sequence[Sequence["Run"]],
     sampling: Sampling,
     seed: int,
-    stated: Mapping[str, Any],
+    settings: Mapping[str, Any],
     shortest: float,
     best_of: int,
     number: int,
 ) -> Write:
     """The function that draws or fills piece k of `number`; call it with 0, 1, ... in order.
 
-    `told` holds the runs for each combination of labels, which pieces use in turn. A piece is the
-    one of `best_of` drafts whose nats per frame are closest to training's. `stated` and `shortest`
-    are as in `Sampler`.
+    `by_label` holds the runs for each combination of labels, used in turn. A piece is the one of
+    `best_of` drafts whose nats per frame are closest to training's. `settings` and `shortest` are
+    as in `Sampler`.
     """
     import numpy as np
     from numpy.typing import NDArray
@@ -315,29 +315,29 @@ def _writing(
     )
 
     if sampling.filling is not None:
-        return _filling([run for run, *_ in told], sampling, sampling.filling, seed, stated)
-    stated, run = {**stated, "given": sampling.given}, told[0][0]
+        return _filler([run for run, *_ in by_label], sampling, sampling.filling, seed, settings)
+    settings, run = {**settings, "given": sampling.given}, by_label[0][0]
     samplers: list[PieceSampler] = [
-        Sampler(one.model, **stated)
+        Sampler(one.model, **settings)
         if not others
-        else AverageSampler([each.model for each in (one, *others)], **stated)
-        for one, *others in told
+        else AverageSampler([each.model for each in (one, *others)], **settings)
+        for one, *others in by_label
     ]
-    freeze = next(filter(None, map(Freeze.of, told[0])), None)  # runs may differ in what they know
-    primer, epoch = sampling.primer, run.metrics() if best_of > 1 else {}
-    if best_of > 1 and not epoch:
+    freeze = next(filter(None, map(Freeze.of, by_label[0])), None)  # runs may differ in this
+    primer, metrics = sampling.primer, run.metrics() if best_of > 1 else {}
+    if best_of > 1 and not metrics:
         raise SeqmodelError(f"--best-of needs epoch {run.epoch} in {run.folder / METRICS}")
 
-    given: dict[str, Any] = {"prime": primer, "shortest": shortest, "freeze": freeze}
-    every = number * best_of
+    kwargs: dict[str, Any] = {"prime": primer, "shortest": shortest, "freeze": freeze}
+    total = number * best_of
     each = (
-        samplers[n // best_of % len(told)].piece(sampling.length, seed=seed, number=n, **given)
-        for n in range(every)
+        samplers[n // best_of % len(by_label)].piece(sampling.length, seed=seed, number=n, **kwargs)
+        for n in range(total)
     )
-    drafts = side_by_side(each, samplers[0].threads(every, sampling.length))
+    drafts = side_by_side(each, samplers[0].threads(total, sampling.length))
 
     def write(k: int, file: BinaryIO, progress: Progress) -> Report:
-        facts, words, own = dict[str, Any](), list[str](), told[k % len(told)][0]
+        facts, notes, scorer = dict[str, Any](), list[str](), by_label[k % len(by_label)][0]
         if best_of == 1:
             piece, chunks = next(drafts)
             written = sampling.write(file, chunks, progress)
@@ -347,50 +347,50 @@ def _writing(
                 pieces.append(draft)
                 drawn.append(np.concatenate([*chunks]))
                 whole = np.concatenate([primer, drawn[-1]])
-                scored = own.nll(whole, sampling.given)[len(primer) :]
+                scored = scorer.nll(whole, sampling.given)[len(primer) :]
                 nats.append(float(scored.mean()))
                 progress(len(nats), best_of)
-            usual = epoch["train_nats_per_frame"]
-            best = int(np.argmin(np.abs(np.array(nats) - usual)))
+            train_nats = metrics["train_nats_per_frame"]
+            best = int(np.argmin(np.abs(np.array(nats) - train_nats)))
             piece, facts = pieces[best], {"nats_per_frame": nats[best]}
             written = sampling.write(file, [drawn[best]])
-            words = [f"{nats[best]:.3f} nats per frame (training {usual:.3f})"]
+            notes = [f"{nats[best]:.3f} nats per frame (training {train_nats:.3f})"]
         ended_by = "model" if piece.ended else "freeze" if piece.frozen else "limit"
         if run.config.end:
-            words.insert(0, ENDED[ended_by])
+            notes.insert(0, ENDED[ended_by])
         if piece.pauses_cut:
-            words.append(f"{plural(piece.pauses_cut, 'pause')} cut short")
+            notes.append(f"{plural(piece.pauses_cut, 'pause')} cut short")
             facts["pauses_cut"] = piece.pauses_cut
         line = ", ".join(
-            [f"{written.size} from {run_names(told[0])}", *words, *filter(None, [written.hint])]
+            [f"{written.size} from {run_names(by_label[0])}", *notes, *filter(None, [written.hint])]
         )
         return {"frames": piece.frames, "ended_by": ended_by, **facts}, [line], []
 
     return write
 
 
-def _foreign(run: "Run", sampling: Sampling, path: Path | None) -> list[str]:
+def _foreign_remarks(run: "Run", sampling: Sampling, path: Path | None) -> list[str]:
     """A remark on a file to fill or continue, if it is unlike the run's music."""
     piece = sampling.primer if sampling.filling is None else sampling.filling.piece
-    usual = run.metrics().get("valid_nats_per_frame")
-    if usual is None or run.frame.values != "binary" or len(piece) < 2:
+    valid_nats = run.metrics().get("valid_nats_per_frame")
+    if valid_nats is None or run.frame.values != "binary" or len(piece) < 2:
         return []
     # Without the first frame, which is as costly in valid but in longer pieces.
     nats = float(run.nll(piece, sampling.given)[1:].mean())
-    if nats <= FOREIGN * usual:
+    if nats <= FOREIGN * valid_nats:
         return []
     return [
         f"{path} is foreign to {run.folder}: {nats:.1f} nats per frame, compared with "
-        f"{usual:.1f} on valid; what is drawn may not suit it"
+        f"{valid_nats:.1f} on valid; what is drawn may not suit it"
     ]
 
 
-def _filling(
+def _filler(
     runs: Sequence["Run"],
     sampling: Sampling,
     filling: Filling,
     seed: int,
-    stated: Mapping[str, Any],
+    settings: Mapping[str, Any],
 ) -> Write:
     """The function that draws piece k around what is given, using the runs in turn.
 
@@ -401,10 +401,10 @@ def _filling(
     from seqmodel.sampling.filling import Filler
 
     fillers = [
-        Filler(run.model, particles=filling.particles, given=sampling.given, **stated)
+        Filler(run.model, particles=filling.particles, given=sampling.given, **settings)
         for run in runs
     ]
-    drawn = np.asarray(filling.free.any(axis=1))
+    redrawn = np.asarray(filling.free.any(axis=1))
 
     def write(k: int, file: BinaryIO, progress: Progress) -> Report:
         run = runs[k % len(runs)]
@@ -414,54 +414,54 @@ def _filling(
         )  # fmt: skip
         written = sampling.write(file, [filled.frames])
         nats = run.nll(filled.frames, sampling.given)
-        there = float(nats[drawn].mean())
-        around = float(nats[~drawn].mean()) if not drawn.all() else None
-        least, median = int(np.argmin(filled.effective)), float(np.median(filled.effective))
-        fewest = float(filled.effective[least])
+        inside = float(nats[redrawn].mean())
+        outside = float(nats[~redrawn].mean()) if not redrawn.all() else None
+        weakest, median = int(np.argmin(filled.effective)), float(np.median(filled.effective))
+        fewest = float(filled.effective[weakest])
         facts = {
             "frames": len(nats),
-            "drawn_frames": int(drawn.sum()),
-            "nats_per_drawn_frame": there,
-            "nats_per_frame_around": around,
+            "drawn_frames": int(redrawn.sum()),
+            "nats_per_drawn_frame": inside,
+            "nats_per_frame_around": outside,
             "log_given": filled.log_given,
             "particles": filling.particles,
             "effective_median": median,
             "effective_least": fewest,
-            "effective_after": None if drawn[-1] else filled.paths,
+            "effective_after": None if redrawn[-1] else filled.paths,
         }
-        given = "" if around is None else f", {around:.3f} around"
-        after = "" if drawn[-1] else f", {filled.paths:.1f} after what follows"
-        size = f"{written.size} from {run.folder}, {drawn.sum():,} of them drawn"
+        around_text = "" if outside is None else f", {outside:.3f} around"
+        after_text = "" if redrawn[-1] else f", {filled.paths:.1f} after what follows"
+        size = f"{written.size} from {run.folder}, {redrawn.sum():,} of them drawn"
         lines = [
             ", ".join(filter(None, [size, written.hint])),
-            f"  {there:.3f} nats per frame there{given}; of {filling.particles:,} particles "
-            f"{median:.1f} effective{after}",
+            f"  {inside:.3f} nats per frame there{around_text}; of {filling.particles:,} particles "
+            f"{median:.1f} effective{after_text}",
         ]
         if not fewest < FEW_PARTICLES < filling.particles:
             return facts, lines, []
-        frame = int(np.argmax(drawn)) + least
+        frame = int(np.argmax(redrawn)) + weakest
         unlikely = "what is given, which may be unlike the training data"
         if frame == len(nats) - 1 and run.config.end:
             unlikely = "the end of the piece"
-        few = f"at frame {frame:,} only {fewest:.1f} particles fit {unlikely}"
-        return facts, lines, [f"{few}: try more --particles"]
+        warning = f"at frame {frame:,} only {fewest:.1f} particles fit {unlikely}"
+        return facts, lines, [f"{warning}: try more --particles"]
 
     return write
 
 
 def _format(out: Path, given: str | None) -> str:
     suffix = "" if str(out) == "-" else out.suffix.lower().lstrip(".")
-    of_suffix = OTHER_SUFFIXES.get(suffix, suffix)
-    kind = given or of_suffix
-    if not _able(kind):
+    suffix_format = OTHER_SUFFIXES.get(suffix, suffix)
+    kind = given or suffix_format
+    if not _media_writing(kind):
         what = "--format" if given or str(out) == "-" else f"the suffix of {out}"
         raise UsageError(f"{what} must be one of {', '.join(FORMATS)}")
-    if kind != of_suffix and _able(of_suffix):
+    if kind != suffix_format and _media_writing(suffix_format):
         raise UsageError(f"--format {kind} contradicts the suffix of {out}: leave one out")
     return kind
 
 
-def _able(kind: str) -> list[str]:
+def _media_writing(kind: str) -> list[str]:
     """The media that can be written in a format, those with such files first."""
     able = [medium for medium in MEDIA.values() if kind in medium.formats]
     return [medium.name for medium in sorted(able, key=lambda m: f".{kind}" not in m.suffixes)]

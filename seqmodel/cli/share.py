@@ -81,14 +81,14 @@ def report(
     for subject in subjects:
         message(subject.run.remark)
         medium = medium_of(subject.run.frame)
-        trained = f"{subject.run.folder} was trained on {medium.name}"
-        options_of(medium, media_options, attrgetter("page_options"), trained)
+        trained_on = f"{subject.run.folder} was trained on {medium.name}"
+        options_of(medium, media_options, attrgetter("page_options"), trained_on)
     with counter("scoring") as progress:
         scored = score(subjects, progress)
     with counter("sampling") as progress:
         drawn = draw(subjects, number=samples, seed=seed, progress=progress, options=media_options)
-    made = run_page(scored, drawn, seed=seed, command=command, options=media_options)
-    page = render(made).encode()
+    page_parts = run_page(scored, drawn, seed=seed, command=command, options=media_options)
+    page = render(page_parts).encode()
     write_file(out, page)
     what = str(subjects[0].run.folder) if len(subjects) == 1 else plural(len(subjects), "run")
     message(f"{out}: {what}, {len(page) / 1000:,.0f} kB")
@@ -136,9 +136,9 @@ def export(
         raise UsageError(f"--{option} is for pages, which end in .html, not for {out}")
     check_target(out, force=force)
     loaded = load_run(run)
-    labels, *more = combinations(label or [], loaded.model.known_labels)
-    if more:
-        raise UsageError(f"--label asks for {1 + len(more)} combinations, but a page draws one")
+    labels, *others = combinations(label or [], loaded.model.known_labels)
+    if others:
+        raise UsageError(f"--label asks for {1 + len(others)} combinations, but a page draws one")
     loaded = loaded.conditioned(labels)
     message(loaded.remark)
     try:

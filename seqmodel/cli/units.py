@@ -74,8 +74,8 @@ def _row(unit: str, inputs: int, hidden: int | None, params: int | None) -> dict
         from seqmodel.units.own_module import check_module
 
         check_module(module, inputs, size)
-        counted = make(unit, inputs, size).parameter_count()
-        sizes = {"inputs": inputs, "hidden": size, "parameters": counted}
+        parameters = make(unit, inputs, size).parameter_count()
+        sizes = {"inputs": inputs, "hidden": size, "parameters": parameters}
         return {"unit": unit_name(unit), **sizes}
     spec = unit_spec(unit)
     if is_text(unit):

@@ -23,7 +23,7 @@ from sqlalchemy.exc import (
 )
 
 from seqmodel.errors import SeqmodelError, UsageError
-from seqmodel.experiment.folder import AGAIN, GRACE
+from seqmodel.experiment.folder import GRACE, RESUME_HINT
 from seqmodel.training.stopping import InterruptError, StopRequest
 
 HEARTBEAT = 10
@@ -32,7 +32,7 @@ PATIENCE = 600
 """Seconds that a database may be away, as during a restart, before the experiment stops."""
 RECONNECTING = "8s2b"
 """SQLAlchemy's code for a connection that ended within a transaction."""
-OPENINGS = 10
+OPEN_ATTEMPTS = 10
 """Attempts at opening a database in which other hosts are creating the tables."""
 POOL = {"pool_size": 1, "max_overflow": 2, "pool_pre_ping": True}
 """One connection is kept per process, and tested before use; heartbeats may open another."""
@@ -73,7 +73,7 @@ class Database(RDBStorage):
     def __init__(
         self,
         address: str,
-        when_dead: Callable[[optuna.Study, FrozenTrial], None],
+        on_dead_trial: Callable[[optuna.Study, FrozenTrial], None],
         say: Callable[[str], None],
         stop: StopRequest,
     ) -> None:
@@ -81,22 +81,22 @@ class Database(RDBStorage):
         if url.drivername in ("postgresql", "postgres"):  # SQLAlchemy 2.0 would choose psycopg2
             url = url.set(drivername="postgresql+psycopg")
         self._secrets = [url.password, *url.query.values()]
-        self._say, self._stop, self._away = say, stop, -float(GRACE)
-        opening = partial(
+        self._say, self._stop, self._last_outage = say, stop, -float(GRACE)
+        connect = partial(
             super().__init__,
             url.render_as_string(hide_password=False),
             {**POOL},
             heartbeat_interval=HEARTBEAT,
             grace_period=GRACE,
-            heartbeat_stale_trial_callback=when_dead,
+            heartbeat_stale_trial_callback=on_dead_trial,
         )
         try:
-            for _ in range(OPENINGS - 1):
+            for _ in range(OPEN_ATTEMPTS - 1):
                 with suppress(IntegrityError, ProgrammingError):  # another process was faster
-                    opening()
+                    connect()
                     return
                 time.sleep(0.5)
-            opening()
+            connect()
         except Exception as error:  # whatever the database's driver raises
             reason = self._reason(error)
             if isinstance(error, ImportError):
@@ -108,29 +108,29 @@ class Database(RDBStorage):
         try:
             super().record_heartbeat(trial_id)
         except Exception as error:
-            if not _is_away(error):
+            if not _is_unreachable(error):
                 raise
 
     def _get_stale_trial_ids(self, study_id: int) -> list[int]:
         """Trials of dead processes; none for a while after an outage, which blocked heartbeats."""
-        if time.monotonic() - self._away < GRACE:
+        if time.monotonic() - self._last_outage < GRACE:
             return []
         return super()._get_stale_trial_ids(study_id)
 
-    def _insist(self, call: Callable[[], Value]) -> Value:
+    def _retry(self, call: Callable[[], Value]) -> Value:
         """The result of a call, repeated while the database is away."""
-        since, pause = time.monotonic(), 0.25
+        start, pause = time.monotonic(), 0.25
         reported = False
         while True:
             try:
                 return call()
             except Exception as error:
-                if not _is_away(error):
+                if not _is_unreachable(error):
                     raise
                 reason = f"--storage {self._shown}: {self._reason(error)}"
-                self._away = time.monotonic()
-                if self._away - since > PATIENCE:
-                    raise SeqmodelError(f"{reason}; {AGAIN}") from error
+                self._last_outage = time.monotonic()
+                if self._last_outage - start > PATIENCE:
+                    raise SeqmodelError(f"{reason}; {RESUME_HINT}") from error
             if not reported:
                 self._say(f"{reason}; trying again for {PATIENCE // 60} minutes")
                 reported = True
@@ -148,7 +148,7 @@ class Database(RDBStorage):
         return reason
 
 
-def _is_away(error: Exception) -> bool:
+def _is_unreachable(error: Exception) -> bool:
     """Whether the database could not be reached, or closed the connection."""
     cause = error.__cause__ if isinstance(error, StorageInternalError) else error
     if isinstance(cause, PendingRollbackError):
@@ -158,10 +158,10 @@ def _is_away(error: Exception) -> bool:
     )
 
 
-def _insisting(method: Callable[..., Any]) -> Callable[..., Any]:
+def _retrying(method: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(method)
     def call(self: Database, *arguments: Any, **options: Any) -> Any:
-        return self._insist(partial(method, self, *arguments, **options))
+        return self._retry(partial(method, self, *arguments, **options))
 
     return call
 
@@ -175,4 +175,4 @@ for _name in (
     "_set_trial_param",
     "get_trial_id_from_study_id_trial_number",
 ):
-    setattr(Database, _name, _insisting(getattr(Database, _name)))
+    setattr(Database, _name, _retrying(getattr(Database, _name)))

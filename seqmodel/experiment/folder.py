@@ -36,14 +36,14 @@ _FIRST = b'{"op_code":0,'
 """How a journal begins: Optuna's code for a new study."""
 ANSWER = "complete.json"
 """The name of the stored answer in the experiment's folder."""
-AGAIN = "run the same command to resume"
+RESUME_HINT = "run the same command to resume"
 """What to do after a stop."""
 GRACE = 60
 """Seconds without a sign of life before a process of another host is considered dead; on the same
 host the loss of its lock shows at once."""
-ROOM = 512
+EVENT_BYTES = 512
 """Bytes of an event in a file: padded to a fixed length, so that a single write replaces it."""
-LOCKED = 1
+LOCKED_BYTES = 1
 """Bytes before it, which on Windows no other process can read or write while the file is locked."""
 
 
@@ -69,7 +69,7 @@ def check_folder(folder: Path) -> None:
     Also if no files can be written or locked there.
     """
     try:
-        foreign = any(not _is_nobodys(path) for path in folder.iterdir())
+        foreign = any(not _is_ignorable(path) for path in folder.iterdir())
     except (FileNotFoundError, NotADirectoryError):
         foreign = False
     except OSError as error:
@@ -81,7 +81,7 @@ def check_folder(folder: Path) -> None:
     check_writable(folder / JOURNAL, lambda file: acquire(file, folder / JOURNAL, wait=True))
 
 
-def _is_nobodys(path: Path) -> bool:
+def _is_ignorable(path: Path) -> bool:
     """Whether an entry is a desktop's, or one that an experiment killed early leaves behind."""
     if path.name == BEGIN.parent.name and path.is_dir():
         return not any(path.iterdir())
@@ -188,15 +188,15 @@ def write_event(path: Path, event: Event) -> None:
     """Replace the event in `path`, for `read_event`; does nothing if it cannot be written."""
     values = {name: value for name, value in asdict(event).items() if value is not None}
     with suppress(OSError), path.open("r+b", buffering=0) as file:
-        file.seek(LOCKED)
-        file.write(json.dumps(values).ljust(ROOM).encode())
+        file.seek(LOCKED_BYTES)
+        file.write(json.dumps(values).ljust(EVENT_BYTES).encode())
 
 
 def read_event(path: Path) -> Event | None:
     """The event in a file; None if there is none, or if it is being written."""
     try:
         with path.open("rb", buffering=0) as file:
-            file.seek(LOCKED)
+            file.seek(LOCKED_BYTES)
             values: dict[str, Any] = json.loads(file.read())
         return Event(**{"valid": None, **values})
     except (OSError, ValueError, TypeError):
@@ -215,7 +215,7 @@ def seconds_left(left: float, gained: float, spent: float, processes: int) -> fl
 # ---- the kept answer -----------------------------------------------------------------------------
 
 
-def remember(
+def store_answer(
     folder: Path, plan: "Plan", text: str, status: Mapping[str, Any], files: Sequence[str]
 ) -> None:
     """Store the answer of an experiment whose results are in `files`."""
@@ -224,7 +224,7 @@ def remember(
     write_file(folder / ANSWER, json.dumps(values, indent=2).encode())
 
 
-def recall(folder: Path, plan: "Plan | None" = None) -> tuple[str, dict[str, Any]] | None:
+def load_answer(folder: Path, plan: "Plan | None" = None) -> tuple[str, dict[str, Any]] | None:
     """The printed results and status stored in a folder, if for `plan` and all files are there."""
     with suppress(OSError, ValueError, KeyError, TypeError):  # the caller then writes it again
         values = json.loads((folder / ANSWER).read_bytes())

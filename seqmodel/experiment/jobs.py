@@ -15,7 +15,7 @@ from optuna.trial import Trial
 from seqmodel.config import Config
 from seqmodel.errors import SeqmodelError, advising
 from seqmodel.evaluation.likelihood import likelihood
-from seqmodel.experiment.folder import AGAIN, Event, is_dead, lock_of, new_name, write_event
+from seqmodel.experiment.folder import RESUME_HINT, Event, is_dead, lock_of, new_name, write_event
 from seqmodel.experiment.plan import Cell, Plan, Source
 from seqmodel.experiment.search import run_next, train_trial
 from seqmodel.experiment.studies import (
@@ -44,7 +44,7 @@ INTERVAL = 0.5
 """Seconds between two reports of the current epoch."""
 DEATHS = 3
 """The number of kills at the same epoch of a run after which the experiment ends."""
-USUAL = 2 << 30
+DEFAULT_MEMORY = 2 << 30
 """Bytes that a process is expected to use before any has trained."""
 MARGIN = 1.25
 """Memory kept free for a process, as a multiple of the highest use of one."""
@@ -87,21 +87,21 @@ class Worker:
             while not self._studies.complete():
                 if self._stop.signal is not None:
                     raise InterruptError("stopped", self._stop.signal)
-                if not any(map(self._run_of, self._studies.plan.cells())):
+                if not any(map(self._run_next, self._studies.plan.cells())):
                     time.sleep(POLL)
         with suppress(PermissionError):  # on Windows, while another process probes it
             self._lock.unlink()
 
-    def _run_of(self, cell: Cell) -> bool:
+    def _run_next(self, cell: Cell) -> bool:
         """Run the next trial or seed of a cell; False if there is none for now."""
         study = self._studies.unfinished(cell)
         if study is None:
             return False
         with lock_file(self._folder / "locks" / "queue", wait=True):
-            study.queue_what_was_left(
+            study.requeue_abandoned(
                 lambda worker: worker != self._name and is_dead(self._folder, worker)
             )
-        if not study.waits():
+        if not study.has_unclaimed():
             return False
         train = partial(self._train, cell, study.kind)
         run_next(self._studies, cell, study, self._config(cell, {}, 0), train)
@@ -115,39 +115,39 @@ class Worker:
         self._report(event)
         write_event(self._lock, event)
 
-    def _config(self, cell: Cell, found: Mapping[str, Any], seed: int) -> Config:
-        return self._studies.plan.config(cell, self._dataset(cell.source), found, seed)
+    def _config(self, cell: Cell, params: Mapping[str, Any], seed: int) -> Config:
+        return self._studies.plan.config(cell, self._dataset(cell.source), params, seed)
 
     def _train(
-        self, cell: Cell, kind: str, trial: Trial, number: int, found: Mapping[str, Any]
+        self, cell: Cell, kind: str, trial: Trial, number: int, params: Mapping[str, Any]
     ) -> float:
         """Train or resume a run in its folder, see `train_trial`; score it if it is a winner's."""
         dataset, name, seed = self._dataset(cell.source), f"trial-{number}", 0
         if kind == "seed":
             name, seed = self._studies.run_of_seed(cell, number), number
         folder = self._folder / "runs" / cell.name / name
-        config = self._config(cell, found, seed)
-        full = f"{cell.name}/{kind}-{number}"
-        begun = epochs_of(read_metrics(folder)) if folder.is_dir() else 0
-        looks: list[tuple[float, float]] = []  # at valid so far: (figure, epochs)
+        config = self._config(cell, params, seed)
+        run = f"{cell.name}/{kind}-{number}"
+        epochs_before = epochs_of(read_metrics(folder)) if folder.is_dir() else 0
+        figures: list[tuple[float, float]] = []  # at valid so far: (figure, epochs)
 
         def event(share: float = 0.0, ended: str | None = None) -> Event:
-            best, at = min(looks) if looks else (None, 0)
-            done = looks[-1][1] if looks else 0
-            return Event(full, done, config.most_epochs(at), best, ended, share, begun)
+            best, best_at = min(figures) if figures else (None, 0)
+            done = figures[-1][1] if figures else 0
+            return Event(run, done, config.most_epochs(best_at), best, ended, share, epochs_before)
 
         def tick(now: Tick) -> None:
             if now.nats_per_frame is not None and time.monotonic() - self._reported_at > INTERVAL:
                 self._reported_at = time.monotonic()
-                done = looks[-1][1] if looks else 0
+                done = figures[-1][1] if figures else 0
                 self._publish(event(now.epoch - 1 + now.done / now.total - done))
 
         def epochs(lines: Sequence[Mapping[str, Any]]) -> None:
             for line in lines:
-                looks.append((line["valid_nats_per_frame"], line["epoch"]))
-                trial.report(looks[-1][0], len(looks))
+                figures.append((line["valid_nats_per_frame"], line["epoch"]))
+                trial.report(figures[-1][0], len(figures))
             if lines:
-                trial.set_user_attr(EPOCHS, looks[-1][1])
+                trial.set_user_attr(EPOCHS, figures[-1][1])
             self._publish(event())
 
         trial.set_user_attr(WORKER, self._name)
@@ -162,7 +162,7 @@ class Worker:
                     resume=(folder / LAST).is_file(),
                     listener=Listener(tick, lambda line, _: epochs([line]), resumed=epochs),
                     stop=self._stop,
-                    hint=AGAIN,
+                    hint=RESUME_HINT,
                 )
             if kind == "seed":
                 model = load_run(folder).model
@@ -170,9 +170,9 @@ class Worker:
                 # Nats of each piece, in order, at the best epoch.
                 trial.set_user_attr(SCORES, {split: each.tolist() for split, each in nats.items()})
                 if self._artifacts is not None:  # for other hosts that see this folder
-                    shared = uuid.uuid4().hex
-                    write_file(self._artifacts / shared, read_bytes(folder / BEST))
-                    trial.set_user_attr(CHECKPOINT, shared)
+                    artifact = uuid.uuid4().hex
+                    write_file(self._artifacts / artifact, read_bytes(folder / BEST))
+                    trial.set_user_attr(CHECKPOINT, artifact)
             return figure
         finally:
             if ENDED in trial.user_attrs:
@@ -210,7 +210,7 @@ class Task:
 def work(
     task: Task,
     jobs: int | None,
-    most: int,
+    max_processes: int,
     *,
     report: Callable[[Event], None],
     say: Callable[[str], None],
@@ -219,20 +219,20 @@ def work(
     """Work on a begun experiment with single-threaded processes until it is complete.
 
     On one thread a run's result does not depend on what else is running. There are `jobs`
-    processes, or one per core as far as memory allows, but at most `most`, the number of open runs;
-    killed ones are replaced. `report` receives their events, `say` messages.
+    processes, or one per core as far as memory allows, but at most `max_processes`, the number of
+    open runs; killed ones are replaced. `report` receives their events, `say` messages.
 
     Raises:
         InterruptError: after `stop` was set; the same call resumes.
         MemoryError: if a process has too little memory.
         SeqmodelError: the error that stopped a process, or if one was killed repeatedly.
     """
-    room = _Room(jobs, most, say)
+    room = _Room(jobs, max_processes, say)
     pool = _Pool(task, room, report, say)
     try:
         while True:
-            while stop.signal is None and not pool.ends:
-                if not room.for_another([member.last for member in pool.members.values()]):
+            while stop.signal is None and not pool.closing:
+                if not room.can_start([member.last for member in pool.members.values()]):
                     break
                 pool.start()
             if not pool.members:
@@ -247,7 +247,7 @@ def work(
     if pool.error is not None:
         raise pool.error
     if stop.signal is not None:
-        raise InterruptError(f"stopped; {AGAIN}", stop.signal)
+        raise InterruptError(f"stopped; {RESUME_HINT}", stop.signal)
     if room.largest:
         say(f"a run takes up to {_gigabytes(room.largest)} of memory")
 
@@ -270,16 +270,16 @@ class _Pool:
         self._deaths: Counter[tuple[str, int]] = Counter()
         self.members: dict[Any, _Member] = {}
         self.error: SeqmodelError | MemoryError | None = None
-        self.ends = False
+        self.closing = False
         """Whether processes are no longer replaced: one found nothing left to do, or has to end."""
-        self._asked = False
-        self._said_at = -float(SILENCE)
+        self._end_requested = False
+        self._reported_at = -float(SILENCE)
 
     def start(self) -> None:
         try:
             process, pipe = start(_process, self._task)
         except (EOFError, ConnectionError) as error:
-            raise SeqmodelError(f"the server of processes was killed; {AGAIN}") from error
+            raise SeqmodelError(f"the server of processes was killed; {RESUME_HINT}") from error
         self.members[pipe] = _Member(process)
 
     def listen(self) -> None:
@@ -289,74 +289,74 @@ class _Pool:
                 message: Message = connection.recv()
             except (EOFError, OSError):
                 del self.members[connection]
-                if not self.ends:
-                    self._bury(member)
+                if not self.closing:
+                    self._record_death(member)
                 continue
             if isinstance(message, Event):
                 member.last = message
                 self._room.largest = max(self._room.largest, message.memory)
                 self._report(message)
             elif message == DONE:
-                self.ends = True
+                self.closing = True
             elif isinstance(message, str):
-                if time.monotonic() - self._said_at > SILENCE:  # all lose the database at once
-                    self._said_at = time.monotonic()
+                if time.monotonic() - self._reported_at > SILENCE:  # all lose the database at once
+                    self._reported_at = time.monotonic()
                     self._say(message)
             else:
                 self._fail(message)
 
     def end(self) -> None:
-        if self._asked:
+        if self._end_requested:
             return
-        self._asked = self.ends = True
+        self._end_requested = self.closing = True
         for connection, member in [*self.members.items()]:
             if not request_end(member.process):  # its next report fails, as if this had died
                 connection.close()
                 del self.members[connection]
                 member.process.join()
 
-    def _bury(self, member: _Member) -> None:
+    def _record_death(self, member: _Member) -> None:
         """Record a process that ended unasked: it is replaced, unless that would be in vain."""
         member.process.join()
         code, last = member.process.exitcode or 0, member.last
-        at = (last.run, int(last.epoch)) if last else ("a starting process", 0)
-        self._deaths[at] += 1
+        place = (last.run, int(last.epoch)) if last else ("a starting process", 0)
+        self._deaths[place] += 1
         if code == 1:  # an exception, whose traceback has been printed
-            self._fail(SeqmodelError(f"{at[0]} failed: see above"))
-        elif self._deaths[at] == DEATHS:
+            self._fail(SeqmodelError(f"{place[0]} failed: see above"))
+        elif self._deaths[place] == DEATHS:
             how = name_of(-code) if code < 0 else f"status {code}"
             self._fail(
                 SeqmodelError(
-                    f"{at[0]} was killed {DEATHS} times in epoch {at[1] + 1} (by {how}): {AGAIN}, "
-                    "with fewer --jobs if memory is short"
+                    f"{place[0]} was killed {DEATHS} times in epoch {place[1] + 1} (by {how}): "
+                    f"{RESUME_HINT}, with fewer --jobs if memory is short"
                 )
             )
 
     def _fail(self, error: SeqmodelError | MemoryError) -> None:
-        self.error, self.ends = self.error or error, True
+        self.error, self.closing = self.error or error, True
 
 
 class _Room:
     """Whether one more process has a core and memory."""
 
-    def __init__(self, jobs: int | None, most: int, say: Callable[[str], None]) -> None:
-        self._jobs, self._most, self._say = jobs, most, say
+    def __init__(self, jobs: int | None, max_processes: int, say: Callable[[str], None]) -> None:
+        self._jobs, self._max_processes, self._say = jobs, max_processes, say
         self._cores = cores()
         self.largest = 0  # peak bytes of a process
         self._limit_reported = False
 
-    def for_another(self, others: list[Event | None]) -> bool:
+    def can_start(self, others: list[Event | None]) -> bool:
         """Whether one more can start next to others, whose latest events are given."""
-        if len(others) >= self._most:
+        if len(others) >= self._max_processes:
             return False
         if self._jobs is not None:
             return len(others) < self._jobs
         if not others or len(others) >= self._cores:
             return not others
-        taken = [event.memory if event else 0 for event in others]
-        each = int(MARGIN * self.largest) or USUAL
-        free = available_memory() - sum(max(0, each - so_far) for so_far in taken)
-        if free < each and all(taken) and not self._limit_reported:
+        memory_used = [event.memory if event else 0 for event in others]
+        each = int(MARGIN * self.largest) or DEFAULT_MEMORY
+        free = available_memory() - sum(max(0, each - so_far) for so_far in memory_used)
+        if free < each and all(memory_used) and not self._limit_reported:
             self._limit_reported = True
             self._say(
                 f"{len(others)} of {self._cores} processes, because each takes {_gigabytes(each)} "
@@ -374,14 +374,14 @@ def _process(task: Task, pipe: Any) -> None:
 
     keep_freed_memory()
     torch.set_num_threads(1)
-    shared, trained = peak_memory(), False  # with the server, at the start
+    base, trained = peak_memory(), False  # with the server, at the start
     with stop_on_signals() as stop:
 
         def report(message: Message) -> None:
             nonlocal trained
             if isinstance(message, Event):
                 trained = trained or message.share > 0 or message.epoch > message.begun
-                message = replace(message, memory=max(peak_memory() - shared, 1) if trained else 0)
+                message = replace(message, memory=max(peak_memory() - base, 1) if trained else 0)
             try:
                 pipe.send(message)
             except BrokenPipeError:  # the command was killed: save and end, as if stopped
@@ -391,7 +391,7 @@ def _process(task: Task, pipe: Any) -> None:
             storage = open_storage(task.folder, task.storage, report, stop)
             name = name_in(storage, task.folder, task.storage)
             studies = Studies(storage, name, task.plan)
-            with advising(AGAIN):
+            with advising(RESUME_HINT):
                 Worker(studies, task.folder, report, stop, task.artifacts).work()
             report(DONE)
         except InterruptError:

@@ -40,7 +40,7 @@ from seqmodel.runs.folder import BEST, load_run
 
 SEED = 1
 """Seed of the samples."""
-NAMED = 4
+MAX_NAMED = 4
 """With more variants than this, the title gives their number, not their names."""
 BOLD = "Bold: the best on {}, and those not told apart from it or that may yet catch up."
 
@@ -91,12 +91,12 @@ def comparison_page(
 ) -> parts.Page:
     """The page of an experiment, with samples of the runs that are in `folder`."""
     names = [variant.name for variant in plan.variants]
-    what = listed(names) if len(names) <= NAMED else f"{len(names)} variants"
+    what = listed(names) if len(names) <= MAX_NAMED else f"{len(names)} variants"
     sources = [replace(source, path=short_path(source.path)) for source in plan.sources]
-    settled = as_json([], replace(plan, sources=sources).to_json()).strip()
+    plan_json = as_json([], replace(plan, sources=sources).to_json()).strip()
     origin = provenance(
         command,
-        [("Plan", settled)],
+        [("Plan", plan_json)],
         threads="one thread for each run",
         versions={"Optuna": optuna.__version__},
     )
@@ -128,12 +128,12 @@ def _lead(comparison: Comparison) -> str:
 
 
 def _section(comparison: Comparison, folder: Path) -> parts.Section:
-    shown: list[parts.Part] = [_figures(comparison), _curves(comparison)]
-    if any("learning_rate" in trial.found for o in comparison.outcomes for trial in o.trials):
-        shown.append(_searches(comparison))
-    shown += [*_samples(comparison, folder), _runs(comparison)]
-    said = tuple(f"{line}." for line in (*verdicts(comparison), *caveats(comparison)))
-    return parts.Section(comparison.dataset, tuple(shown), said)
+    section_parts: list[parts.Part] = [_figures(comparison), _curves(comparison)]
+    if any("learning_rate" in trial.params for o in comparison.outcomes for trial in o.trials):
+        section_parts.append(_searches(comparison))
+    section_parts += [*_samples(comparison, folder), _runs(comparison)]
+    remarks = tuple(f"{line}." for line in (*verdicts(comparison), *caveats(comparison)))
+    return parts.Section(comparison.dataset, tuple(section_parts), remarks)
 
 
 def _figures(comparison: Comparison) -> parts.Table:
@@ -144,7 +144,7 @@ def _figures(comparison: Comparison) -> parts.Table:
     for outcome, cells in zip(comparison.outcomes, columns, strict=True):
         bold = frozenset([judged] if comparison.leads(outcome) else [])
         rows.append(parts.Row((outcome.name, *cells), bold, series=outcome.name))
-    for name in dict.fromkeys(name for found in comparison.baselines.values() for name in found):
+    for name in dict.fromkeys(name for models in comparison.baselines.values() for name in models):
         figures = [comparison.baselines.get(label, {}).get(name) for label in labels]
         trivial = ["" if nats is None else f"{nats:.3f}" for nats in figures]
         rows.append(parts.Row((f"{spaced(name)} (trivial)", *trivial), muted=True))
@@ -174,7 +174,7 @@ def _searches(comparison: Comparison) -> parts.Scatter:
         tuple(
             parts.Dot(
                 outcome.name,
-                trial.found["learning_rate"],
+                trial.params["learning_rate"],
                 trial.valid,
                 f"trial {trial.index}, {trial.ended}",
             )
@@ -202,14 +202,14 @@ def _samples(comparison: Comparison, folder: Path) -> list[parts.Part]:
 
 def _runs(comparison: Comparison) -> parts.Table:
     """Every run, with the settings found, its curve, figure, epochs and time, and how it ended."""
-    found = dict.fromkeys(key for o in comparison.outcomes for t in o.trials for key in t.found)
+    columns = dict.fromkeys(key for o in comparison.outcomes for t in o.trials for key in t.params)
     figures = ("best valid", "epochs", "seconds")
-    names = ("run", *map(spaced, found), "valid over epochs", *figures, "ended")
+    names = ("run", *map(spaced, columns), "valid over epochs", *figures, "ended")
     rows = [
         parts.Row(
             (
                 f"{outcome.name}, {kind} {attempt.index + (kind == 'seed')}",
-                *(f"{attempt.found[key]:.3g}" if key in attempt.found else "" for key in found),
+                *(f"{attempt.params[key]:.3g}" if key in attempt.params else "" for key in columns),
                 tuple(line["valid_nats_per_frame"] for line in attempt.metrics),
                 "" if attempt.valid is None else f"{attempt.valid:.4f}",
                 epochs_text(epochs_of(attempt.metrics)),
@@ -232,8 +232,8 @@ def _runs(comparison: Comparison) -> parts.Table:
 def table_rows(comparison: Comparison) -> list[list[str]]:
     """The rows of one dataset: a label, then a cell for each variant."""
     outcomes = comparison.outcomes
-    searched = {name for outcome in outcomes for trial in outcome.trials for name in trial.found}
-    shown = ["learning_rate", *sorted(searched - {"learning_rate", "hidden"})]
+    searched = {name for outcome in outcomes for trial in outcome.trials for name in trial.params}
+    setting_names = ["learning_rate", *sorted(searched - {"learning_rate", "hidden"})]
 
     def row(label: str, cell: Callable[[Outcome], str]) -> list[str]:
         return [label, *map(cell, outcomes)]
@@ -248,7 +248,7 @@ def table_rows(comparison: Comparison) -> list[list[str]]:
         row("hidden", _sizes),
         row("parameters", lambda o: f"{o.parameters.units:,}" if o.parameters else ""),
         row("with the output", lambda o: f"{o.parameters.with_output:,}" if o.parameters else ""),
-        *[row(spaced(name), partial(_setting, name)) for name in shown],
+        *[row(spaced(name), partial(_setting, name)) for name in setting_names],
         row("epochs", _epochs),
     ]
 
@@ -266,34 +266,34 @@ def verdicts(comparison: Comparison) -> list[str]:
 
 def joint_verdicts(comparisons: Sequence[Comparison]) -> list[str]:
     """The same for the mean over datasets if the same split decides, for pairs named in advance."""
-    named = [each for each in comparisons if each.against is not None or each.all_pairs]
-    if len(named) < 2 or len({each.judged for each in named}) > 1:
+    planned = [each for each in comparisons if each.against is not None or each.all_pairs]
+    if len(planned) < 2 or len({each.judged for each in planned}) > 1:
         return []
     gaps: list[dict[tuple[str, str], Difference]] = []
-    for comparison in named:
+    for comparison in planned:
         both = comparison.compared.items()
         gaps.append(dict(both) | {(k, i): gap.reversed() for (i, k), gap in both})
-    pairs = [pair for pair in named[0].compared if all(pair in each for each in gaps)]
+    pairs = [pair for pair in planned[0].compared if all(pair in each for each in gaps)]
     joint = {pair: jointly([each[pair] for each in gaps]) for pair in pairs}
-    return [f"over {len(named)} datasets: {line}" for line in _verdicts(joint)]
+    return [f"over {len(planned)} datasets: {line}" for line in _verdicts(joint)]
 
 
 def _verdicts(compared: Mapping[tuple[str, str], Difference]) -> list[str]:
     lines = []
-    for (first, second), found in compared.items():
-        behind = found.mean >= 0
-        name, its = (first, second) if behind else (second, first)
-        gap = found if behind else found.reversed()
+    for (first, second), difference in compared.items():
+        behind = difference.mean >= 0
+        name, other = (first, second) if behind else (second, first)
+        gap = difference if behind else difference.reversed()
         interval = "{:.3f} nats ({:.3f} to {:.3f})".format(gap.mean, *gap.interval)
         if gap.real:
-            lines.append(f"{name} is better than {its} by {interval}")
+            lines.append(f"{name} is better than {other} by {interval}")
         elif gap.verdict == "withheld":
-            lines.append(f"{name} is ahead of {its} by {interval}, no verdict: {gap.doubt}")
+            lines.append(f"{name} is ahead of {other} by {interval}, no verdict: {gap.doubt}")
         elif gap.conclusive:
-            lines.append(f"{name} and {its} cannot be told apart: {interval}")
+            lines.append(f"{name} and {other} cannot be told apart: {interval}")
         else:
             few = "one seed" if gap.seeds < 2 else plural(gap.pieces, "piece")
-            ahead = f"{name} is {gap.mean:.3f} nats ahead of {its}"
+            ahead = f"{name} is {gap.mean:.3f} nats ahead of {other}"
             needed = "" if gap.seeds < 2 else f" (at least {FEWEST} are needed)"
             lines.append(f"{ahead}, which {few} cannot tell from chance{needed}")
     return lines
@@ -346,8 +346,8 @@ def as_markdown(comparisons: Sequence[Comparison], notes: Sequence[str]) -> str:
     """The tables for a README."""
     blocks = []
     for comparison in comparisons:
-        head, *lines = map(_piped, _grid(comparison, "**{}**"))
-        rule = _piped(["---", *["---:"] * len(comparison.outcomes)])
+        head, *lines = map(_markdown_row, _grid(comparison, "**{}**"))
+        rule = _markdown_row(["---", *["---:"] * len(comparison.outcomes)])
         remarks = [f"- {line}" for line in _remarks(comparison)]
         blocks.append("\n".join([head, rule, *lines, "", *remarks]))
     return "\n\n".join([*blocks, *joint_verdicts(comparisons), *notes]) + "\n"
@@ -357,11 +357,11 @@ def as_latex(comparisons: Sequence[Comparison]) -> str:
     """A table for each dataset, whose caption explains its figures."""
     blocks = []
     for comparison in comparisons:
-        grid = _grid(comparison, r"\textbf{{{}}}", _escaped)
+        grid = _grid(comparison, r"\textbf{{{}}}", _latex_escape)
         head, *body = (" & ".join(line) + r" \\" for line in grid)
         columns = "l" + "r" * len(comparison.outcomes)
         lines = [rf"\begin{{tabular}}{{{columns}}}", r"\hline", head, r"\hline", *body]
-        caption = rf"\caption{{{_escaped(_caption(comparison))}}}"
+        caption = rf"\caption{{{_latex_escape(_caption(comparison))}}}"
         ends = [r"\hline", r"\end{tabular}", caption, r"\end{table}"]
         blocks.append("\n".join([r"\begin{table}", r"\centering", *lines, *ends]))
     return "\n\n".join(blocks) + "\n"
@@ -433,7 +433,7 @@ def _values(comparison: Comparison) -> dict[str, Any]:
                 "parameters": outcome.parameters and outcome.parameters.units,
                 "parameters_with_output": outcome.parameters and outcome.parameters.with_output,
                 "hidden": None if outcome.config is None else outcome.config.hidden,
-                "found": dict(outcome.found),
+                "found": dict(outcome.params),
                 "nats_per_frame": {
                     split: comparison.figures(outcome, split).tolist()
                     for split in comparison.lengths
@@ -442,7 +442,7 @@ def _values(comparison: Comparison) -> dict[str, Any]:
                 "still_improving": outcome in comparison.improving(),
                 "at_end_of_range": [n for n in comparison.space if outcome in comparison.at_end(n)],
                 "trials": [
-                    {"found": dict(run.found), "valid_nats_per_frame": run.valid}
+                    {"found": dict(run.params), "valid_nats_per_frame": run.valid}
                     | {"epochs": epochs_of(run.metrics), "ended": run.ended}
                     for run in outcome.trials
                 ],
@@ -455,9 +455,9 @@ def _values(comparison: Comparison) -> dict[str, Any]:
 
 def _gap_values(gap: Difference) -> dict[str, Any]:
     low, high = gap.interval if gap.conclusive else (None, None)
-    few = {"seeds": gap.seeds, "pieces": gap.pieces}
-    judged = {"verdict": gap.verdict, "doubt": gap.doubt}
-    return {"mean": gap.mean, "low": low, "high": high, **few, **judged}
+    sizes = {"seeds": gap.seeds, "pieces": gap.pieces}
+    verdict = {"verdict": gap.verdict, "doubt": gap.doubt}
+    return {"mean": gap.mean, "low": low, "high": high, **sizes, **verdict}
 
 
 def _names(outcomes: Sequence[Outcome]) -> list[str]:
@@ -469,10 +469,10 @@ def _grid(
 ) -> list[list[str]]:
     """Head and rows, marking the figures that are best or not told apart from the best."""
     grid = [[escape(cell) for cell in line] for line in table_rows(comparison)]
-    judged = next(line for line in grid if line[0] == comparison.judged)
+    judged_row = next(line for line in grid if line[0] == comparison.judged)
     for k, outcome in enumerate(comparison.outcomes, 1):
         if comparison.leads(outcome):
-            judged[k] = mark.format(judged[k])
+            judged_row[k] = mark.format(judged_row[k])
     return [[escape(text) for text in (comparison.dataset, *_names(comparison.outcomes))], *grid]
 
 
@@ -514,11 +514,11 @@ def _epochs(outcome: Outcome) -> str:
     return str(counts[0]) if len(set(counts)) == 1 else f"{min(counts)} to {max(counts)}"
 
 
-def _piped(cells: Sequence[str]) -> str:
+def _markdown_row(cells: Sequence[str]) -> str:
     return "| " + " | ".join(cell.replace("|", r"\|") for cell in cells) + " |"
 
 
-def _escaped(cell: str) -> str:
+def _latex_escape(cell: str) -> str:
     for character in "&%$#_{}":
         cell = cell.replace(character, "\\" + character)
     return cell.replace("±", r"$\pm$")

@@ -26,9 +26,9 @@ QUICK_FRAMES = 64_000
 """Frames that a run of a quick experiment is trained on, as far as whole epochs allow."""
 QUICK_EPOCHS = 60
 """The most epochs of such a run; tiny datasets would need thousands."""
-LONGEST = 240
+MAX_NAME_BYTES = 240
 """Maximum bytes of a dataset's name, which is part of longer ones; file systems allow 255."""
-WORDS = {
+FIELD_NAMES = {
     "sources": "datasets",
     "space": "settings to tune",
     "quick": "--quick",
@@ -64,9 +64,9 @@ class Range:
         """Whether it is in the outermost twentieth of the range, at either end."""
         return not 0.05 <= (value - self.low) / (self.high - self.low) <= 0.95
 
-    def suggested(self, trial: "optuna.Trial", name: str, given: float | None) -> float | int:
+    def suggest(self, trial: "optuna.Trial", name: str, fixed: float | None) -> float | int:
         """The value of the setting `name` for a trial: as given, or drawn by its sampler."""
-        low, high = self.ends if given is None else (given, given)
+        low, high = self.ends if fixed is None else (fixed, fixed)
         if self.whole:
             return trial.suggest_int(name, int(low), int(high), log=self.log)
         return trial.suggest_float(name, low, high, log=self.log)
@@ -135,12 +135,12 @@ class Plan:
         sources = tuple(Source(**source) for source in values["sources"])
         variants = tuple(Variant(**variant) for variant in values["variants"])
         space = {name: Range(**bounds) for name, bounds in values["space"].items()}
-        there = {name: value for name, value in values.items() if name != "finals"}
+        fields = {name: value for name, value in values.items() if name != "finals"}
         if values.get("finals"):
             raise ValueError("a search with pruning")
-        return cls(**{**there, "sources": sources, "variants": variants, "space": space})
+        return cls(**{**fields, "sources": sources, "variants": variants, "space": space})
 
-    def as_deep_as(self, other: "Plan") -> Self:
+    def at_least(self, other: "Plan") -> Self:
         """The plan with at least the trials and seeds of `other`: none of them is dropped."""
         trials, seeds = max(self.trials, other.trials), max(self.seeds, other.seeds)
         return replace(self, trials=trials, seeds=seeds)
@@ -155,7 +155,7 @@ class Plan:
             if ours.get(name, fingerprint) != fingerprint:
                 return f"data of {name}"
         if not theirs.keys() <= ours.keys():
-            return WORDS["sources"]
+            return FIELD_NAMES["sources"]
         if not all(variant in self.variants for variant in other.variants):
             return "variants"
         for name in ("trials", "seeds"):
@@ -163,13 +163,13 @@ class Plan:
                 return name
         for name in ("settings", "search", "space", "quick"):
             if getattr(self, name) != getattr(other, name):
-                return WORDS.get(name, name)
+                return FIELD_NAMES.get(name, name)
         return None
 
     def ready(self, ended: int) -> int:
         """How many trials of a cell may have begun once the first `ended` ones have ended.
 
-        A bracket chooses its rates in pairs, each by all before it; see `search.bracketed`.
+        A bracket chooses its rates in pairs, each by all before it; see `search.next_rates`.
         """
         if self.search != "bracket":
             return self.trials
@@ -193,8 +193,8 @@ class Plan:
         for source in self.sources:
             dataset, kinds = source.dataset(), dict[bool, str]()
             for variant, end in itertools.product(self.variants, (0, 1)):
-                found = {name: bounds.ends[end] for name, bounds in self.space.items()}
-                config = self.config(Cell(source, variant), dataset, found, 0)
+                params = {name: bounds.ends[end] for name, bounds in self.space.items()}
+                config = self.config(Cell(source, variant), dataset, params, 0)
                 kinds[meta_model(config, dataset.frame).output.discrete] = variant.name
             if len(kinds) > 1:
                 raise UsageError(
@@ -202,8 +202,8 @@ class Plan:
                     "are not comparable: choose outputs of one kind, such as --set output=logistic"
                 )
 
-    def config(self, cell: "Cell", dataset: Dataset, found: Mapping[str, Any], run: int) -> Config:
-        """The settings of one run: `found` by the search, `run` counting the seeds from 0.
+    def config(self, cell: "Cell", dataset: Dataset, params: Mapping[str, Any], run: int) -> Config:
+        """The settings of one run: `params` from the search, `run` counting the seeds from 0.
 
         UsageError if they do not fit each other or the data.
         """
@@ -211,14 +211,14 @@ class Plan:
         from seqmodel.model.build import with_sizes
         from seqmodel.outputs.registry import only_model
 
-        given = {**self.settings, **cell.variant.settings, **found}
-        model = only_model(given.get("output", "auto"))
+        settings = {**self.settings, **cell.variant.settings, **params}
+        model = only_model(settings.get("output", "auto"))
         if model is not None:
-            given.setdefault("model", model)
+            settings.setdefault("model", model)
         if self.quick:
             epochs = QUICK_FRAMES // dataset["train"].frames
-            given.setdefault("epochs", min(max(epochs, 1), QUICK_EPOCHS))
-        config = resolve(given, {}, presets_of(dataset.frame))
+            settings.setdefault("epochs", min(max(epochs, 1), QUICK_EPOCHS))
+        config = resolve(settings, {}, presets_of(dataset.frame))
         if config.minutes is not None:
             raise UsageError("minutes are for `train`: compared runs share a machine; set epochs")
         if config.valid_every.endswith("m"):
@@ -237,7 +237,7 @@ class Cell:
     @property
     def name(self) -> str:
         """Unique in the experiment, and usable as a folder name."""
-        return f"{self.source.name}/{_word(self.variant.name)}"
+        return f"{self.source.name}/{_folder_name(self.variant.name)}"
 
 
 def sources_of(paths: Sequence[Path]) -> tuple[Source, ...]:
@@ -248,10 +248,10 @@ def sources_of(paths: Sequence[Path]) -> tuple[Source, ...]:
         for split in ("train", "valid"):
             if split not in dataset.splits:
                 raise SeqmodelError(f"{path} has no pieces in {split}, which compare needs")
-        name = _word(path.resolve().name)
+        name = _folder_name(path.resolve().name)
         if name.casefold() in (source.name.casefold() for source in sources):
             raise UsageError(f"two datasets are named {name}, ignoring case: rename one")
-        if len(os.fsencode(name)) > LONGEST:
+        if len(os.fsencode(name)) > MAX_NAME_BYTES:
             raise UsageError(f"the name {name} is too long for an experiment's files: rename it")
         sources.append(Source(name, str(path.resolve()), _fingerprint(dataset)))
     return tuple(sources)
@@ -279,13 +279,13 @@ def variants_of(units: Sequence[str], vary: Sequence[str]) -> tuple[Variant, ...
         settings = {key: value for part in parts for key, value in part.items()}
         texts = {k: str(v).lower() if isinstance(v, bool) else v for k, v in settings.items()}
         # A class keeps its module: a user's GRU differs from gru, also in the folder's name.
-        own = {k for k in UNITS if is_text(texts.get(k) or "")}
-        names = {k: unit_name(v) if k in own else v for k, v in texts.items()}
+        own_units = {k for k in UNITS if is_text(texts.get(k) or "")}
+        names = {k: unit_name(v) if k in own_units else v for k, v in texts.items()}
         words = [v if k == "unit" else f"{k}={v}" for k, v in names.items()]
         variants.append(Variant(" ".join(words), settings))
     folders: dict[str, str] = {}
     for name in (variant.name for variant in variants):
-        folder = _word(name).casefold()
+        folder = _folder_name(name).casefold()
         if (other := folders.get(folder)) == name:
             raise UsageError(f"{name} is listed twice")
         if other is not None:
@@ -300,12 +300,12 @@ def default_space(search: str, *, paper: bool) -> dict[str, Range]:
         return {}
     low, high = WIDEST
     if search != "bracket":
-        papers = math.exp(LOG_RATE_RANGE[0]), math.exp(LOG_RATE_RANGE[1])
-        low, high = papers if paper or search == "paper" else (1e-3, 3e-2)
+        paper_range = math.exp(LOG_RATE_RANGE[0]), math.exp(LOG_RATE_RANGE[1])
+        low, high = paper_range if paper or search == "paper" else (1e-3, 3e-2)
     return {"learning_rate": Range(low, high, log=True)}
 
 
-def tuned(text: str) -> tuple[str, Range]:
+def parse_range(text: str) -> tuple[str, Range]:
     """The setting and its range from KEY=low..high; UsageError for anything else."""
     key, _, bounds = text.partition("=")
     low, _, high = bounds.partition("..")
@@ -328,7 +328,7 @@ def setting_of(key: str, text: str, option: str) -> Any:
     return parse_setting(key, text, option)
 
 
-def _word(text: str) -> str:
+def _folder_name(text: str) -> str:
     """The text as the name of a folder, valid on Windows too."""
     word = re.sub(r"[^\w.=+-]+|\.$", "-", text)
     return re.sub(r"(?i)^(con|prn|aux|nul|com\d|lpt\d)(?=\.|$)", r"\1-", word)

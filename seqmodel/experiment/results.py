@@ -80,7 +80,7 @@ class Attempt:
     """One run: a trial of the search, or a seed of its winner."""
 
     index: int
-    found: Mapping[str, Any]
+    params: Mapping[str, Any]
     """The settings that the search chose."""
     ended: str | None
     """How it ended; None while it runs or waits."""
@@ -140,8 +140,8 @@ class Outcome:
         return self.cell.variant.name
 
     @property
-    def found(self) -> Mapping[str, Any]:
-        return {} if self.winner is None else self.trials[self.winner].found
+    def params(self) -> Mapping[str, Any]:
+        return {} if self.winner is None else self.trials[self.winner].params
 
 
 @dataclass(frozen=True)
@@ -200,9 +200,9 @@ class Comparison:
         """The differences of all variants with a figure, by their ranks."""
         ranked = self.ranked()
         nats, pairs = [o.nats[self.judged] for o in ranked], [*permutations(range(len(ranked)), 2)]
-        found = differences(nats, self.lengths[self.judged], pairs)
-        doubts = {pair: self.doubt(ranked[max(pair)], abs(gap.mean)) for pair, gap in found.items()}
-        return {pair: gap._replace(doubt=doubts[pair]) for pair, gap in found.items()}
+        gaps = differences(nats, self.lengths[self.judged], pairs)
+        doubts = {pair: self.doubt(ranked[max(pair)], abs(gap.mean)) for pair, gap in gaps.items()}
+        return {pair: gap._replace(doubt=doubts[pair]) for pair, gap in gaps.items()}
 
     @property
     def conclusive(self) -> bool:
@@ -221,10 +221,10 @@ class Comparison:
     def at_end(self, name: str) -> list[Outcome]:
         """Outcomes whose search chose an end of a setting's range, or of the rates tried."""
         bounds, at_end = self.space[name], list[Outcome]()
-        for outcome in (o for o in self.outcomes if name in o.found):
-            tried = [trial.found[name] for trial in outcome.trials if name in trial.found]
-            ends = outcome.found[name] in (min(tried), max(tried))
-            if ends if name == "learning_rate" else bounds.at_end(outcome.found[name]):
+        for outcome in (o for o in self.outcomes if name in o.params):
+            tried = [trial.params[name] for trial in outcome.trials if name in trial.params]
+            ends = outcome.params[name] in (min(tried), max(tried))
+            if ends if name == "learning_rate" else bounds.at_end(outcome.params[name]):
                 at_end.append(outcome)
         return at_end
 
@@ -242,8 +242,8 @@ class Comparison:
 
     def trivial(self, split: str) -> tuple[str, float] | None:
         """The best trivial model of a split and its nats per frame; None if there is none."""
-        found = self.baselines.get(split, {})
-        return min(found.items(), key=lambda item: item[1], default=None)
+        figures = self.baselines.get(split, {})
+        return min(figures.items(), key=lambda item: item[1], default=None)
 
     def no_better_than_trivial(self) -> list[Outcome]:
         """The outcomes no better than the best trivial model on the split that decides."""
@@ -253,15 +253,15 @@ class Comparison:
 
 def results(studies: Studies) -> list[Comparison]:
     """The results so far, dataset by dataset; SeqmodelError if a dataset is not the plan's."""
-    plan, found = studies.plan, []
+    plan, comparisons = studies.plan, []
     for source in plan.sources:
         cells, dataset = [Cell(source, variant) for variant in plan.variants], source.dataset()
         outcomes = [_outcome(studies, cell, dataset) for cell in cells]
         lengths = {split: dataset[split].lengths for split in dataset.splits}
         baselines = _baselines(plan, cells, dataset)
-        asked = plan.space, plan.against, plan.all_pairs
-        found.append(Comparison(source.name, lengths, baselines, outcomes, *asked))
-    return found
+        options = plan.space, plan.against, plan.all_pairs
+        comparisons.append(Comparison(source.name, lengths, baselines, outcomes, *options))
+    return comparisons
 
 
 def _outcome(studies: Studies, cell: Cell, dataset: Dataset) -> Outcome:
@@ -276,7 +276,7 @@ def _outcome(studies: Studies, cell: Cell, dataset: Dataset) -> Outcome:
         None if config is None else meta_model(config, dataset.frame).parameter_counts(),
         [_attempt(*each) for each in studies.trials(cell).indexed().items()],
         [_attempt(*each) for each in seeds.items()],
-        {s: np.array([found[s] for found in scores.values()]) for s in dataset.splits if scores},
+        {s: np.array([score[s] for score in scores.values()]) for s in dataset.splits if scores},
         [*scores],
     )
 
@@ -339,30 +339,30 @@ def differences(
             for i, k in pairs
         }
 
-    of_seeds = [float(each.var(ddof=1)) if len(each) > 1 else 0.0 for each in figures]
-    free_of_all = sum(seeds) - models
-    of_all = sum(v * (s - 1) for v, s in zip(of_seeds, seeds, strict=True)) / free_of_all
+    seed_vars = [float(each.var(ddof=1)) if len(each) > 1 else 0.0 for each in figures]
+    pooled_df = sum(seeds) - models
+    pooled_variance = sum(v * (s - 1) for v, s in zip(seed_vars, seeds, strict=True)) / pooled_df
     # The change from leaving out a piece; its square, times (P - 1) / P, sums to the variance.
     average = np.array([each.mean(0) for each in nats])
     changes = (average - np.outer(means, lengths)) / (frames - lengths) * math.sqrt(1 - 1 / pieces)
-    apart = changes - changes.mean(0)
+    centred = changes - changes.mean(0)
     # Long pieces weigh more, so that there are fewer degrees of freedom than pieces.
     weights = lengths.astype(float) ** 2
-    free_pieces = float(weights.sum() ** 2 / (weights**2).sum()) - 1
+    piece_df = float(weights.sum() ** 2 / (weights**2).sum()) - 1
 
-    found, few = dict[tuple[int, int], Difference](), min(models, WIDEST_PAIR)
+    gaps, pair_models = dict[tuple[int, int], Difference](), min(models, WIDEST_PAIR)
     for i, k in pairs:
-        parts = [of_seeds[m] / seeds[m] for m in (i, k)]
+        parts = [seed_vars[m] / seeds[m] for m in (i, k)]
         shares = [part**2 / max(seeds[m] - 1, 1) for m, part in zip((i, k), parts, strict=True)]
-        squares = [
-            _margin(sum(parts), sum(parts) ** 2 / sum(shares) if any(shares) else 1.0, few),
-            _margin(of_all * (1 / seeds[i] + 1 / seeds[k]), free_of_all, models),
-            _margin(float(((changes[k] - changes[i]) ** 2).sum()), free_pieces, few),
-            _margin(2 * float((apart**2).sum()) / (models - 1), free_pieces * (models - 1), models),
+        margins = [
+            _margin(sum(parts), sum(parts) ** 2 / sum(shares) if any(shares) else 1.0, pair_models),
+            _margin(pooled_variance * (1 / seeds[i] + 1 / seeds[k]), pooled_df, models),
+            _margin(float(((changes[k] - changes[i]) ** 2).sum()), piece_df, pair_models),
+            _margin(2 * float((centred**2).sum()) / (models - 1), piece_df * (models - 1), models),
         ]
-        margin = math.hypot(max(squares[:2]), max(squares[2:]))
-        found[i, k] = Difference(means[k] - means[i], margin, min(seeds[i], seeds[k]), pieces)
-    return found
+        margin = math.hypot(max(margins[:2]), max(margins[2:]))
+        gaps[i, k] = Difference(means[k] - means[i], margin, min(seeds[i], seeds[k]), pieces)
+    return gaps
 
 
 def _margin(variance: float, freedom: float, models: int) -> float:
@@ -384,15 +384,15 @@ def quantile(models: int, freedom: float, level: float = LEVEL) -> float:
     density /= density.sum()
     ranges, below = _range(models)
 
-    def exceeded(bound: float) -> float:
+    def tail(bound: float) -> float:
         return 1 - float(density @ np.interp(bound * math.sqrt(2) * errors, ranges, below))
 
     low, high = 0.0, 1.0
-    while exceeded(high) > level:
+    while tail(high) > level:
         low, high = high, 2 * high
     for _ in range(30):
         middle = (low + high) / 2
-        low, high = (middle, high) if exceeded(middle) > level else (low, middle)
+        low, high = (middle, high) if tail(middle) > level else (low, middle)
     return high
 
 

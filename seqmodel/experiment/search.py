@@ -42,7 +42,7 @@ from seqmodel.training.trackers import Listener
 
 RANDOM = 5
 """Trials before TPE takes over."""
-APART = 4
+BRACKET_FACTOR = 4
 """The factor between the first rates of a bracket, and by which it widens."""
 
 
@@ -52,18 +52,18 @@ def paper_rates(seed: int, count: int) -> list[float]:
     return [float(x) for x in np.exp(random.uniform(*LOG_RATE_RANGE, count))]
 
 
-def bracketed(figures: Mapping[float, float], widest: Range) -> tuple[float, float]:
+def next_rates(figures: Mapping[float, float], widest: Range) -> tuple[float, float]:
     """The two rates that a bracket tries next, given each rate's figure so far.
 
-    One on either side of the best: halfway to the next on a log scale, or further out by `APART`,
-    though never beyond the `widest`: at its end both are on the other side. Among equals, such as
-    those that diverged, the lowest is the best.
+    One on either side of the best: halfway to the next on a log scale, or further out by
+    `BRACKET_FACTOR`, though never beyond the `widest`: at its end both are on the other side. Among
+    equals, such as those that diverged, the lowest is the best.
     """
     best = min(figures, key=lambda rate: (figures[rate], rate))
     below = max((rate for rate in figures if rate < best), default=None)
     above = min((rate for rate in figures if rate > best), default=None)
-    lower = max(best / APART**2, widest.low) if below is None else below
-    upper = min(best * APART**2, widest.high) if above is None else above
+    lower = max(best / BRACKET_FACTOR**2, widest.low) if below is None else below
+    upper = min(best * BRACKET_FACTOR**2, widest.high) if above is None else above
     low, high = math.sqrt(best * lower), math.sqrt(best * upper)
     if lower == best:
         return math.sqrt(best * high), high
@@ -79,17 +79,17 @@ def run_next(studies: Studies, cell: Cell, study: Study, settings: Config, train
     """Run the next trial or seed of a cell, from the given `study`; `settings` are unsearched."""
 
     def objective(trial: Trial, index: int) -> float:
-        found: Mapping[str, Any] = {}
+        params: Mapping[str, Any] = {}
         if study.kind == "trial":
-            found = _drawn(trial, index, studies.plan, settings, study.indexed())
+            params = _suggest(trial, index, studies.plan, settings, study.indexed())
         elif winner := studies.winner(cell):
-            found = winner[1].params
-        return train(trial, index, found)
+            params = winner[1].params
+        return train(trial, index, params)
 
     study.run_next(objective)
 
 
-def _drawn(
+def _suggest(
     trial: Trial, index: int, plan: Plan, settings: Config, trials: Mapping[int, FrozenTrial]
 ) -> dict[str, Any]:
     """The settings that the search tries in the trial of this index, one of the `trials` so far.
@@ -99,42 +99,42 @@ def _drawn(
     `settings` that are in range, then TPE's draws, seeded by the index: a single process repeats
     itself exactly; with several, draws depend on what the others have found so far.
     """
-    given: dict[str, Any] = {}
+    fixed: dict[str, Any] = {}
     if plan.search == "bracket":
         widest = plan.space["learning_rate"]
         rate = min(max(settings.learning_rate, widest.low), widest.high)
         before = [trials[k] for k in range(1, index - (index - 1) % 2)]
         figures = {rate: figure_of(trials[0])}
         figures |= {trial.params["learning_rate"]: figure_of(trial) for trial in before}
-        given = {"learning_rate": bracketed(figures, widest)[(index - 1) % 2] if index else rate}
+        fixed = {"learning_rate": next_rates(figures, widest)[(index - 1) % 2] if index else rate}
     elif plan.search == "paper":
-        given = {"learning_rate": paper_rates(settings.seed, index + 1)[index]}
+        fixed = {"learning_rate": paper_rates(settings.seed, index + 1)[index]}
     elif index == 0:
         values = {name: getattr(settings, name) for name in plan.space}
-        given = {k: v for k, v in values.items() if v is not None and v in plan.space[k]}
+        fixed = {k: v for k, v in values.items() if v is not None and v in plan.space[k]}
     seed = np.random.SeedSequence([settings.seed, index]).generate_state(1)[0]
     trial.study.sampler = TPESampler(n_startup_trials=RANDOM, seed=int(seed), constant_liar=True)
-    return {name: each.suggested(trial, name, given.get(name)) for name, each in plan.space.items()}
+    return {name: each.suggest(trial, name, fixed.get(name)) for name, each in plan.space.items()}
 
 
 def train_trial(
-    trial: Trial, config: Config, dataset: Dataset, folder: Path, **others: Any
+    trial: Trial, config: Config, dataset: Dataset, folder: Path, **options: Any
 ) -> float:
     """Train the run of a trial and record how it ended; returns its best figure on valid.
 
     If it diverged, that is the best before; if there is none, it raises optuna.TrialPruned with the
-    DivergedError as its cause. The `others` and errors are those of `train_run`.
+    DivergedError as its cause. The `options` and errors are those of `train_run`.
     """
     diverged = None
     try:
-        train_run(config, dataset, folder, **others)
+        train_run(config, dataset, folder, **options)
     except DivergedError as error:  # this rate is too high; others might not be
         diverged = error
     metrics = runs.read_metrics(folder)
-    done, ended = epochs_of(metrics), "complete"
+    epochs, ended = epochs_of(metrics), "complete"
     if diverged is not None:
-        ended = f"diverged in epoch {int(done) + 1}"
-    elif config.minutes is None and done != config.epochs:
+        ended = f"diverged in epoch {int(epochs) + 1}"
+    elif config.minutes is None and epochs != config.epochs:
         ended = f"no better for {config.patience} epochs"
     trial.set_user_attr(ENDED, ended)
     trial.set_user_attr(METRICS, metrics)
@@ -167,15 +167,15 @@ def begin_search(
     """Like `begin_run`, for `search` to resume."""
     _write_start(config, folder, init_from)
     studies, cell = _studies_of(config)
-    settings, begun = config.without_search(), []
+    settings, trainers = config.without_search(), []
 
-    def begin(trial: Trial, number: int, found: Mapping[str, Any]) -> float:
-        drawn = replace(settings, **found)
-        begun.append(begin_run(drawn, dataset, folder / runs.DRAWS / str(number), init_from))
+    def begin(trial: Trial, number: int, params: Mapping[str, Any]) -> float:
+        tried = replace(settings, **params)
+        trainers.append(begin_run(tried, dataset, folder / runs.DRAWS / str(number), init_from))
         return 0.0
 
     run_next(studies, cell, studies.trials(cell), settings, begin)
-    return begun[0]
+    return trainers[0]
 
 
 def search(
@@ -187,7 +187,7 @@ def search(
     init_from: runs.Run | None = None,
     listener: Listener | None = None,
     hint: str | None = None,
-    **others: Any,
+    **options: Any,
 ) -> None:
     """Train `config` at each learning rate of its search and keep the run that is best on valid.
 
@@ -203,22 +203,22 @@ def search(
     studies, cell = _studies_of(config)
     settings = config.without_search()
 
-    def train(trial: Trial, number: int, found: Mapping[str, Any]) -> float:
+    def train(trial: Trial, number: int, params: Mapping[str, Any]) -> float:
         nonlocal diverged
-        place, drawn = folder / runs.DRAWS / str(number), replace(settings, **found)
-        _check_rate(drawn.learning_rate, place)
-        listener.draw(number + 1, config.trials, drawn.learning_rate)
+        draw_folder, tried = folder / runs.DRAWS / str(number), replace(settings, **params)
+        _check_rate(tried.learning_rate, draw_folder)
+        listener.draw(number + 1, config.trials, tried.learning_rate)
         try:
             return train_trial(
                 trial,
-                drawn,
+                tried,
                 dataset,
-                place,
-                resume=resume and (place / runs.LAST).is_file(),
+                draw_folder,
+                resume=resume and (draw_folder / runs.LAST).is_file(),
                 init_from=init_from,
                 listener=listener,
                 hint=hint,
-                **others,
+                **options,
             )
         except optuna.TrialPruned as pruned:
             diverged = pruned.__cause__ or diverged
@@ -242,9 +242,9 @@ def search(
 def _write_start(config: Config, folder: Path, init_from: runs.Run | None) -> None:
     """Write a search's starting point: its config, and the initial weights of all draws, if any."""
     if init_from is not None:
-        began = replace(init_from, data_sha256=None, began_from=init_from.folder.resolve().name)
+        start = replace(init_from, data_sha256=None, began_from=init_from.folder.resolve().name)
         tensors, path = model_tensors(init_from.model), folder / runs.INIT / runs.BEST
-        save_checkpoint(path, tensors, began.to_json())
+        save_checkpoint(path, tensors, start.to_json())
     write_file(folder / runs.CONFIG, to_yaml(config).encode())
 
 
@@ -253,10 +253,10 @@ def _check_rate(rate: float, folder: Path) -> None:
     path = folder / runs.CONFIG
     if not path.is_file():
         return
-    begun = Config(**read_config_file(path)).learning_rate
-    if begun != rate:
+    stored = Config(**read_config_file(path)).learning_rate
+    if stored != rate:
         raise SeqmodelError(
-            f"{folder} has a learning rate of {begun:.3g}, where the search now tries {rate:.3g}: "
+            f"{folder} has a learning rate of {stored:.3g}, where the search now tries {rate:.3g}: "
             "its settings were changed, or an older version began it; `seqmodel train --force` "
             "begins again"
         )

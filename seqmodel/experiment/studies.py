@@ -65,10 +65,10 @@ def open_storage(
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ExperimentalWarning)  # heartbeats
-        return Database(url, queue_again, say, stop or StopRequest())
+        return Database(url, requeue, say, stop or StopRequest())
 
 
-def queue_again(study: optuna.Study, trial: FrozenTrial) -> None:
+def requeue(study: optuna.Study, trial: FrozenTrial) -> None:
     """Queue a trial that continues a failed one, to which `root` leads back."""
     study.add_trial(
         optuna.create_trial(
@@ -87,9 +87,9 @@ def root(trial: FrozenTrial) -> int:
 
 def name_in(storage: BaseStorage, folder: Path, url: str | None) -> str:
     """The name of the experiment in `folder`: the folder's or, if moved, the one in its journal."""
-    begun = [] if url else [n for n in optuna.get_all_study_names(storage) if "/" not in n]
+    existing = [] if url else [n for n in optuna.get_all_study_names(storage) if "/" not in n]
     name = folder.resolve().name
-    return name if name in begun or not begun else begun[0]
+    return name if name in existing or not existing else existing[0]
 
 
 class Studies:
@@ -101,7 +101,7 @@ class Studies:
         self._seeds: dict[str, Study] = {}
 
     @classmethod
-    def begun(cls, storage: BaseStorage, name: str) -> "Studies | None":
+    def load(cls, storage: BaseStorage, name: str) -> "Studies | None":
         """The studies of the experiment called `name`; None if it has not begun."""
         if name not in optuna.get_all_study_names(storage):
             return None
@@ -120,18 +120,18 @@ class Studies:
 
         None are removed. SeqmodelError if another experiment has the name.
         """
-        there = cls.begun(storage, name)
-        if there is not None:
-            plan = plan.as_deep_as(there.plan)
-            if differs := plan.differs(there.plan):
+        existing = cls.load(storage, name)
+        if existing is not None:
+            plan = plan.at_least(existing.plan)
+            if differs := plan.differs(existing.plan):
                 raise SeqmodelError(
                     f"there is already an experiment {name}, which differs in {differs}: name a "
                     "new folder with --out"
                 )
-            if there.plan.differs(plan) is None:
+            if existing.plan.differs(plan) is None:
                 return cls(storage, name, plan)
-            for cell in there.plan.cells():  # notes what the runs so far belong to
-                there.seeds(cell)
+            for cell in existing.plan.cells():  # notes what the runs so far belong to
+                existing.seeds(cell)
         study = optuna.create_study(study_name=name, storage=storage, load_if_exists=True)
         study.set_user_attr(PLAN, json.dumps(plan.to_json(), sort_keys=True))
         return cls(storage, name, plan)
@@ -148,10 +148,10 @@ class Studies:
         if not self.searched(cell):
             return study
         number, _ = self.winner(cell) or (-1, None)
-        noted = study.optuna.user_attrs.get(WINNER)
-        if noted is None:
+        recorded = study.optuna.user_attrs.get(WINNER)
+        if recorded is None:
             study.optuna.set_user_attr(WINNER, number)
-        elif noted != number:
+        elif recorded != number:
             study = self._study("seed", f"{cell.name}/seeds of trial {number}", self.plan.seeds)
         study.count = self.plan.seeds if number >= 0 else 0
         self._seeds[cell.name] = study
@@ -178,8 +178,8 @@ class Studies:
 
     def unfinished(self, cell: Cell) -> "Study | None":
         """The first incomplete study of the cell: each needs the one before."""
-        opened = (study(cell) for study in (self.trials, self.seeds))
-        return next((study for study in opened if not study.complete()), None)
+        studies = (study(cell) for study in (self.trials, self.seeds))
+        return next((study for study in studies if not study.complete()), None)
 
     def complete(self) -> bool:
         return all(self.unfinished(cell) is None for cell in self.plan.cells())
@@ -224,18 +224,18 @@ class Study:
             if trial.state != TrialState.PRUNED or ENDED in trial.user_attrs:
                 last[root(trial)] = trial
         trials = [*last.values()]
-        return dict(enumerate(trials[: self._open(trials)]))
+        return dict(enumerate(trials[: self._startable(trials)]))
 
-    def _open(self, trials: Iterable[FrozenTrial]) -> int:
+    def _startable(self, trials: Iterable[FrozenTrial]) -> int:
         """How many trials may have begun, given the state of those that have."""
         ended = [*map(_ended, trials), False].index(False)
         return self.count if self._ready is None else min(self.count, self._ready(ended))
 
-    def waits(self) -> bool:
+    def has_unclaimed(self) -> bool:
         """Whether there is a trial that no process has claimed."""
         trials = self.indexed().values()
         waiting = any(trial.state == TrialState.WAITING for trial in trials)
-        return waiting or len(trials) < self._open(trials)
+        return waiting or len(trials) < self._startable(trials)
 
     def done(self) -> int:
         if not self._complete:
@@ -246,7 +246,7 @@ class Study:
     def complete(self) -> bool:
         return self.done() == self.count
 
-    def queue_what_was_left(self, is_dead: Callable[[str], bool]) -> None:
+    def requeue_abandoned(self, is_dead: Callable[[str], bool]) -> None:
         """Queue again the trials whose process, named in `WORKER`, is dead.
 
         Also those unclaimed a while after they began; and, in a database, those of hosts without
@@ -255,15 +255,15 @@ class Study:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ExperimentalWarning)
             optuna.storages.fail_stale_trials(self.optuna)
-        long_ago = datetime.now() - timedelta(seconds=GRACE)
+        cutoff = datetime.now() - timedelta(seconds=GRACE)
         for trial in self.indexed().values():
             if trial.state not in (TrialState.RUNNING, TrialState.FAIL):
                 continue
             worker, began = trial.user_attrs.get(WORKER), trial.datetime_start
-            if is_dead(worker) if worker else began is not None and began < long_ago:
+            if is_dead(worker) if worker else began is not None and began < cutoff:
                 if trial.state == TrialState.RUNNING:
                     self.optuna.tell(trial.number, state=TrialState.FAIL)
-                queue_again(self.optuna, trial)
+                requeue(self.optuna, trial)
 
     def run_next(self, objective: Callable[[Trial, int], float]) -> None:
         """Take a trial, a queued one first, run it and store the result.
@@ -278,11 +278,11 @@ class Study:
         numbers, value = [taken.number for taken in self.indexed().values()], None
         if trial.number not in numbers:  # it keeps its place until it may begin
             self.optuna.tell(trial, state=TrialState.FAIL)
-            queue_again(self.optuna, self.optuna.trials[trial.number])
+            requeue(self.optuna, self.optuna.trials[trial.number])
             return
         with suppress(UpdateFinishedTrialError):
-            heart = get_heartbeat_thread(trial._trial_id, self.optuna._storage)
-            with suppress(optuna.TrialPruned), heart:
+            heartbeat = get_heartbeat_thread(trial._trial_id, self.optuna._storage)
+            with suppress(optuna.TrialPruned), heartbeat:
                 value = objective(trial, numbers.index(trial.number))
             state = TrialState.PRUNED if value is None else TrialState.COMPLETE
             self.optuna.tell(trial, value, state, skip_if_finished=True)
@@ -310,19 +310,19 @@ def status_of(studies: Studies, folder: Path) -> dict[str, Any]:
     for cell in studies.plan.cells():
         counts, trials = studies.counts(cell), studies.trials(cell).indexed()
         best = min(map(figure_of, trials.values()), default=math.inf)
-        shown = {"best_valid_nats_per_frame": None if math.isinf(best) else best}
-        cells.append({"cell": cell.name, **counts._asdict(), **shown})
+        figure = {"best_valid_nats_per_frame": None if math.isinf(best) else best}
+        cells.append({"cell": cell.name, **counts._asdict(), **figure})
         runs, done, left = runs + counts.total, done + counts.done, left + counts.left
-        begun = {f"{cell.name}/trial-{k}": trial for k, trial in trials.items()}
+        started = {f"{cell.name}/trial-{k}": trial for k, trial in trials.items()}
         seeds = studies.seeds(cell).indexed()
-        begun |= {f"{cell.name}/seed-{k}": trial for k, trial in seeds.items()}
-        for name, trial in begun.items():
+        started |= {f"{cell.name}/seed-{k}": trial for k, trial in seeds.items()}
+        for name, trial in started.items():
             size = weight(name)
             if _ended(trial):
                 gained += size
             else:
-                at_hand, event = _running(name, trial, folder)
-                running += at_hand
+                live_runs, event = _running(name, trial, folder)
+                running += live_runs
                 if event is None:
                     continue
                 left -= size * event.done
@@ -341,8 +341,8 @@ def _running(
     name = trial.user_attrs.get(WORKER)
     if trial.state != TrialState.RUNNING or name is None or is_dead(folder, name):
         return [], None
-    figures, here = trial.intermediate_values.values(), is_here(folder, name)
-    event = read_event(lock_of(folder, name)) if here else None
+    figures, is_local = trial.intermediate_values.values(), is_here(folder, name)
+    event = read_event(lock_of(folder, name)) if is_local else None
     if event is not None and event.run != run:
         event = None
     values = {
@@ -351,6 +351,6 @@ def _running(
         "epochs": None if event is None else event.epochs,
         "share_done": None if event is None else event.done,
         "best_valid_nats_per_frame": min(figures, default=None),
-        "host": None if here else name.partition(":")[0],
+        "host": None if is_local else name.partition(":")[0],
     }
     return [values], event

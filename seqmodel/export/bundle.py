@@ -44,13 +44,13 @@ def bundle(run: Run) -> bytes:
     }
     if exists(run.folder / METRICS):
         files[METRICS] = read_file(run.folder / METRICS)
-    written = io.BytesIO()
-    with zipfile.ZipFile(written, "w") as archive:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
         for name, content in files.items():
             member = zipfile.ZipInfo(name, FIRST_DAY)
             member.compress_type, member.external_attr = zipfile.ZIP_DEFLATED, 0o644 << 16
             archive.writestr(member, content)
-    return written.getvalue()
+    return buffer.getvalue()
 
 
 def _data_sha256(run: Run) -> str | None:

@@ -13,8 +13,8 @@ from rich.cells import cell_len
 from seqmodel.cli import bars as bars_module
 from seqmodel.cli import compare, progress
 from seqmodel.cli.bars import Bars
-from seqmodel.cli.common import Said
-from seqmodel.cli.compare import shown
+from seqmodel.cli.common import Verbosity
+from seqmodel.cli.compare import experiment_progress
 from seqmodel.cli.progress import counter, training_progress
 from seqmodel.config import resolve
 from seqmodel.experiment.folder import Counts, Event
@@ -84,7 +84,7 @@ def test_compare_shows_runs_and_figures_at_any_width(width, terminal):
     """Guards against run names that push bars and figures off the terminal."""
     counts = {"音楽/[gru]": Counts(18, 0, 2, 0)}
     counts["nottingham/lstm-nopeephole"] = Counts(8, 2, 2, 0)
-    with redirect_stderr(terminal), shown(counts) as (take, _):
+    with redirect_stderr(terminal), experiment_progress(counts) as (take, _):
         take(Event("nottingham/lstm-nopeephole/trial-3", 10, 14, 3.4567))
         take(Event("音楽/[gru]/seed-2", 1, 14, None))
         lines = bars(terminal.take())[-3:]
@@ -114,7 +114,7 @@ def clock(monkeypatch):
 def test_without_a_terminal_a_line_tells_at_times_how_far_the_work_is(monkeypatch, quiet):
     """A log used to be silent until all files were read, or pieces scored."""
     now, said = clock(monkeypatch), io.StringIO()
-    monkeypatch.setattr(Said, "quiet", quiet)
+    monkeypatch.setattr(Verbosity, "quiet", quiet)
     with redirect_stderr(said), counter("reading", then="writing") as count:
         for done in (*range(1, 28), *range(1, 31)):  # again from the start, after a while
             now[0] += 1

@@ -15,8 +15,8 @@ from seqmodel.experiment.plan import (
     Source,
     Variant,
     default_space,
+    parse_range,
     sources_of,
-    tuned,
     variants_of,
 )
 from seqmodel.experiment.search import paper_rates
@@ -79,7 +79,7 @@ def test_an_experiment_may_move_and_grow_and_never_shrinks(plan):
     for name, more in (("trials", 5), ("seeds", 4)):
         grown = replace(plan, **{name: more})
         assert (grown.differs(plan), plan.differs(grown)) == (None, name)
-        assert plan.as_deep_as(grown) == grown.as_deep_as(plan) == grown
+        assert plan.at_least(grown) == grown.at_least(plan) == grown
     fewer = replace(plan, variants=plan.variants[:2])
     assert (plan.differs(fewer), fewer.differs(plan)) == (None, "variants")
     two = replace(plan, sources=(*plan.sources, Source("other", "/other", "1")))
@@ -95,9 +95,9 @@ def test_the_papers_rates_are_log_uniform_and_the_same_for_all():
 
 
 def test_a_range_has_the_type_of_its_setting():
-    assert tuned("learning_rate=1e-4..1e-2") == ("learning_rate", Range(1e-4, 1e-2, log=True))
-    assert tuned("hidden=3..9") == ("hidden", Range(3, 9, whole=True))
-    assert tuned("dropout=0..0.5") == ("dropout", Range(0, 0.5))
+    assert parse_range("learning_rate=1e-4..1e-2") == ("learning_rate", Range(1e-4, 1e-2, log=True))
+    assert parse_range("hidden=3..9") == ("hidden", Range(3, 9, whole=True))
+    assert parse_range("dropout=0..0.5") == ("dropout", Range(0, 0.5))
 
 
 INVALID = {
@@ -111,7 +111,7 @@ INVALID = {
 
 @pytest.mark.parametrize("text", INVALID)
 def test_invalid_ranges_are_refused(text):
-    refused(lambda: tuned(text), INVALID[text])
+    refused(lambda: parse_range(text), INVALID[text])
 
 
 def test_datasets_whose_names_cannot_be_folders_are_refused_at_once(dataset, tmp_path):

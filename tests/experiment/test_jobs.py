@@ -66,7 +66,7 @@ def test_a_killed_process_is_replaced_and_all_outlive_their_server(task):
     assert run(task, take) == ["trial-0", "seed-0", "seed-1"]
     assert len(killed) == 2
     # What `--status` tells of runs on other hosts.
-    studies = Studies.begun(open_storage(task.folder, None), "e")
+    studies = Studies.load(open_storage(task.folder, None), "e")
     trials = studies.trials(studies.plan.cells()[0]).indexed().values()
     assert {trial.user_attrs[EPOCHS] for trial in trials} == {2}
 
@@ -85,17 +85,17 @@ def test_as_many_start_as_memory_holds(monkeypatch):
     monkeypatch.setattr(jobs, "available_memory", lambda: int(free[0]))
     room = jobs._Room(None, 99, said.append)
     others: list[Event | None] = []
-    while room.for_another(others):
+    while room.can_start(others):
         others.append(None)
     assert len(others) == 3  # 2 GiB each, before any is known
     big = Event("a/b/trial-0", 1, 2, None, memory=int(1.2e9))
     room.largest = big.memory
     others = [big]
-    while room.for_another(others):
+    while room.can_start(others):
         others.append(big)
         free[0] -= 1.2e9
     assert len(others) == 6
     (line,) = said
     assert line.startswith("6 of 16 processes, because each takes 1.5 GB of memory and 0.2 GB is ")
-    assert jobs._Room(16, 99, said.append).for_another([big] * 15)
-    assert not jobs._Room(16, 7, said.append).for_another([big] * 7)
+    assert jobs._Room(16, 99, said.append).can_start([big] * 15)
+    assert not jobs._Room(16, 7, said.append).can_start([big] * 7)

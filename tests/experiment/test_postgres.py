@@ -193,7 +193,7 @@ def test_a_connection_that_ends_within_a_transaction_is_tried_again(server, tmp_
     with pytest.raises(PendingRollbackError):
         call()
     attempts.clear()
-    assert storage._insist(call) == "there"
+    assert storage._retry(call) == "there"
     assert len(attempts) == 2
     storage.engine.dispose()
     for connection in ended:

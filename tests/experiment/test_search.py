@@ -13,7 +13,7 @@ from optuna.trial import TrialState
 from refusals import refused
 
 from seqmodel.experiment.plan import Plan, default_space
-from seqmodel.experiment.search import _drawn, bracketed, paper_rates, search
+from seqmodel.experiment.search import _suggest, next_rates, paper_rates, search
 from seqmodel.runs import folder as runs
 from seqmodel.runs.checkpoint import load_checkpoint
 from seqmodel.runs.folder import load_run, read_metrics
@@ -111,7 +111,7 @@ def test_tpe_begins_with_the_given_settings_if_they_are_in_range(make_config):
     """Guards against a search that ends worse than no search."""
     for given in (0.02, 0.5):
         config, trial = make_config(learning_rate=given), optuna.create_study().ask()
-        rate = _drawn(trial, 0, TPE, config, {})["learning_rate"]
+        rate = _suggest(trial, 0, TPE, config, {})["learning_rate"]
         assert rate == given if given == 0.02 else 1e-3 <= rate <= 3e-2
 
 
@@ -123,7 +123,7 @@ def test_a_trial_killed_before_it_had_a_rate_draws_the_same_one(make_config):
         study.tell(study.ask(), 1.0)
         if killed:
             study.tell(study.ask(), state=TrialState.FAIL)
-        rates.append(_drawn(study.ask(), 1, TPE, make_config(), {})["learning_rate"])
+        rates.append(_suggest(study.ask(), 1, TPE, make_config(), {})["learning_rate"])
     assert rates[0] == rates[1]
 
 
@@ -133,14 +133,14 @@ def test_a_bracket_finds_the_best_rate_wherever_it_lies():
     for best in (1e-5, 3e-4, 0.02, 0.5):
         figures = {0.01: math.log(best / 0.01) ** 2}
         while len(figures) < 13:
-            pair = bracketed(figures, widest)
+            pair = next_rates(figures, widest)
             assert all(rate in widest and rate not in figures for rate in pair)
             figures |= {rate: math.log(best / rate) ** 2 for rate in pair}
         assert best / 1.5 < min(figures, key=figures.__getitem__) < best * 1.5
     failed = {0.01: math.inf, 0.04: math.inf}
-    assert bracketed(failed, widest)[0] == pytest.approx(0.0025)  # lower, not between
+    assert next_rates(failed, widest)[0] == pytest.approx(0.0025)  # lower, not between
     for end in (widest.low, widest.high):  # which used to be tried twice
-        lower, upper = bracketed({end: 1.0}, widest)
+        lower, upper = next_rates({end: 1.0}, widest)
         assert all(rate in widest for rate in (lower, upper))
         assert len({lower, upper, end}) == 3
 
@@ -152,14 +152,14 @@ def test_a_bracket_goes_on_from_what_was_best(whole_bracket, by_bracket):
     assert rates[:3] == pytest.approx([0.01, 0.0025, 0.04])
     widest = default_space("bracket", paper=False)["learning_rate"]
     for k in (3, 5):
-        pair = bracketed(dict(zip(rates[:k], figures[:k], strict=True)), widest)
+        pair = next_rates(dict(zip(rates[:k], figures[:k], strict=True)), widest)
         assert rates[k : k + 2] == pytest.approx(pair)
     plan = replace(TPE, search="bracket", trials=8, space={"learning_rate": widest})
     trials = [  # the lower of a pair is the best so far, which the upper must not go by
         SimpleNamespace(params={"learning_rate": rate}, value=nats, state=TrialState.COMPLETE)
         for rate, nats in ((0.01, 2.0), (0.0025, 1.0))
     ]
-    upper = _drawn(optuna.create_study().ask(), 2, plan, by_bracket, dict(enumerate(trials)))
+    upper = _suggest(optuna.create_study().ask(), 2, plan, by_bracket, dict(enumerate(trials)))
     assert upper["learning_rate"] == pytest.approx(0.04)
     assert [plan.ready(k) for k in range(9)] == [3, 3, 3, 5, 5, 7, 7, 8, 8]
     assert replace(plan, trials=2).ready(0) == 2

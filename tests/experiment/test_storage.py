@@ -108,16 +108,16 @@ def test_the_trial_of_a_dead_process_is_queued_under_its_index(study):
     """Guards against a trial that is lost, runs twice, or takes the place of another."""
     begin(study, "alive")
     begin(study, "dead")
-    study.queue_what_was_left(lambda worker: worker == "dead")
-    study.queue_what_was_left(lambda worker: worker == "dead")  # the second call changes nothing
+    study.requeue_abandoned(lambda worker: worker == "dead")
+    study.requeue_abandoned(lambda worker: worker == "dead")  # the second call changes nothing
     states = {k: trial.state for k, trial in study.indexed().items()}
     assert states == {0: TrialState.RUNNING, 1: TrialState.WAITING}
-    assert study.waits()
+    assert study.has_unclaimed()
     taken = begin(study, "alive")
     assert study.indexed()[1].number == taken.number
     begin(study, "alive")
     assert list(study.indexed()) == [0, 1, 2]
-    assert not study.waits()
+    assert not study.has_unclaimed()
     begin(study, "alive")  # two processes took the last one at once
     assert list(study.indexed()) == [0, 1, 2]
     study.optuna.tell(taken, 1.0)
@@ -127,10 +127,10 @@ def test_the_trial_of_a_dead_process_is_queued_under_its_index(study):
 def test_a_trial_may_stay_unclaimed_for_a_while(study, monkeypatch):
     """Its process has had no time to claim it; later, that process must have died."""
     begin(study)
-    study.queue_what_was_left(lambda worker: True)
+    study.requeue_abandoned(lambda worker: True)
     assert study.indexed()[0].state == TrialState.RUNNING
     monkeypatch.setattr("seqmodel.experiment.studies.GRACE", -1)
-    study.queue_what_was_left(lambda worker: True)
+    study.requeue_abandoned(lambda worker: True)
     assert study.indexed()[0].state == TrialState.WAITING
 
 
@@ -143,8 +143,8 @@ def test_a_host_without_heartbeats_loses_its_trial(tmp_path, monkeypatch):
     with pytest.warns(UserWarning, match="Heartbeat"):  # heartbeats are only sent in optimize
         lost = begin(study, "elsewhere")
     storage.record_heartbeat(lost._trial_id)
-    study.queue_what_was_left(lambda worker: False)
-    assert not study.waits()
+    study.requeue_abandoned(lambda worker: False)
+    assert not study.has_unclaimed()
     time.sleep(2.1)  # the database counts whole seconds
-    study.queue_what_was_left(lambda worker: False)
+    study.requeue_abandoned(lambda worker: False)
     assert {k: trial.state for k, trial in study.indexed().items()} == {0: TrialState.WAITING}

@@ -92,11 +92,11 @@ def test_a_trial_that_may_not_begin_yet_keeps_its_place(studies, tmp_path):
     trials = Studies.begin(open_storage(tmp_path, None), "b", plan).trials(plan.cells()[0])
     tell(trials, 3.0, 2.0)
     last = trials.optuna.ask()
-    assert (trials.waits(), trials.done()) == (False, 2)
+    assert (trials.has_unclaimed(), trials.done()) == (False, 2)
     trials.run_next(lambda trial, index: pytest.fail("it may not begin"))
-    assert not trials.waits()
+    assert not trials.has_unclaimed()
     trials.optuna.tell(last, 4.0)
-    assert trials.waits()
+    assert trials.has_unclaimed()
     assert trials.indexed()[3].state == TrialState.WAITING
     begun = []
     for _ in range(2):
@@ -110,9 +110,9 @@ def test_an_experiment_with_pruning_is_not_continued(studies, tmp_path):
     for finals in (0, 2):
         study.set_user_attr("plan", json.dumps({**studies.plan.to_json(), "finals": finals}))
         if not finals:
-            assert Studies.begun(open_storage(tmp_path, None), "e").plan == studies.plan
+            assert Studies.load(open_storage(tmp_path, None), "e").plan == studies.plan
     with pytest.raises(SeqmodelError, match="is damaged or from another version"):
-        Studies.begun(open_storage(tmp_path, None), "e")
+        Studies.load(open_storage(tmp_path, None), "e")
 
 
 def test_the_folder_here_has_its_own_name(tmp_path, monkeypatch):
@@ -151,7 +151,7 @@ def test_a_process_that_worked_in_a_moved_folder_is_dead(studies, tmp_path):
     trial = studies.trials(cell).optuna.ask()
     trial.set_user_attr(WORKER, new_name(Path("/elsewhere")))
     assert is_dead(tmp_path, trial.user_attrs[WORKER])
-    studies.trials(cell).queue_what_was_left(lambda worker: is_dead(tmp_path, worker))
+    studies.trials(cell).requeue_abandoned(lambda worker: is_dead(tmp_path, worker))
     assert studies.trials(cell).indexed()[0].state == TrialState.WAITING
 
 

@@ -128,7 +128,7 @@ def test_unfinished_training_and_rates_at_the_end_of_their_range_are_named(tmp_p
     stopped = replace(lstm.seeds[0], ended="no better for 2 epochs")
     worse = {**gru.seeds[0].metrics[-1], "valid_nats_per_frame": 9.0}
     past = replace(gru.seeds[0], metrics=[*gru.seeds[0].metrics, worse])
-    low, high = (replace(tanh.trials[0], found={"learning_rate": r}) for r in (0.001, 0.1))
+    low, high = (replace(tanh.trials[0], params={"learning_rate": r}) for r in (0.001, 0.1))
     found = against(
         None,
         replace(gru, seeds=[past, past], trials=[gru.trials[0], low, high]),
@@ -170,7 +170,7 @@ def withheld(worse, doubt):
 def test_no_verdict_on_a_model_that_may_yet_catch_up():
     """Guards against "better" where the other one had the wrong rate, or too few epochs."""
     tanh = CLOSE.outcomes[2]
-    rates = [replace(tanh.trials[0], found={"learning_rate": r}) for r in (0.01, 0.1, 0.001)]
+    rates = [replace(tanh.trials[0], params={"learning_rate": r}) for r in (0.01, 0.1, 0.001)]
     end = "the learning rate of tanh is at an end of the range searched"
     withheld(replace(tanh, trials=rates[:2]), end)
     # In three epochs it is 0.2 nats better than after the first, and 0.55 behind.

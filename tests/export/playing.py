@@ -113,7 +113,7 @@ def drawn(chrome, seed, number, temperature, prime="[]"):
     return chrome.run(
         f"""(() => {{
           const [model, frames] = [{OWN}, []];
-          model.tell(page.player.told);
+          model.setLabels(page.player.labels);
           model.begin({seed}n, {number}n);
           for (const frame of {prime}) model.read(Float64Array.from(frame));
           for (let ended = false; !ended && frames.length < {FRAMES};) {{

@@ -49,7 +49,7 @@ def test_hits_are_those_of_sample_each_for_a_frame(chrome, tmp_path, make_run, w
     chrome.wait("page.sound.voices.size === 0")
     chrome.run("loudest = 0")
     for after in (2, 3):
-        chrome.run("(page.keyboard.hear(0x99, 38, 120), page.keyboard.hear(0x89, 38, 0))")
+        chrome.run("(page.keyboard.onMidi(0x99, 38, 120), page.keyboard.onMidi(0x89, 38, 0))")
         chrome.wait(f"page.player.notes.length === {after}")
     chrome.wait("loudest > 0.05")
     assert [note[2:] for note in chrome.run(NOTES)] == [[36, 80, True], *[[38, 120, True]] * 2]

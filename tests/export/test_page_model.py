@@ -152,7 +152,7 @@ def test_menus_tell_the_labels(chrome, tmp_path, make_run, write_page):
     for k, wanted in enumerate(told):
         if k == 1:
             chrome.choose("label-0", 'b"<&')
-            assert chrome.run("page.described()").endswith("&is.who=b%22%3C%26&is.n=2")
+            assert chrome.run("page.linkParams()").endswith("&is.who=b%22%3C%26&is.n=2")
         elif k > 1:
             link = "#seed=7&is.who=a&is.n=" if k == 2 else "#seed=8&is.who=&is.n=17"
             chrome.run(f"(location.hash = '{link}', 0)")
@@ -160,7 +160,7 @@ def test_menus_tell_the_labels(chrome, tmp_path, make_run, write_page):
         assert drawn(chrome, 1, 0, 1) == sampled(wanted, 1, 0, 1), k
     assert len({str(sampled(each, 1, 0, 1)) for each in told}) == 3
     chrome.run("(location.hash = '#seed=9&is.who=a&is.n=', 0)")
-    chrome.wait("page.player.seed === 9n && (page.player.source.ask(20, 1), true)")
+    chrome.wait("page.player.seed === 9n && (page.player.source.request(20, 1), true)")
     chrome.wait("page.player.source.waiting.length === 20")  # which a Worker has drawn
     frames = "page.player.source.waiting.map(({ frame: f }) => [...f.keys()].filter((k) => f[k]))"
     assert chrome.run(frames) == sampled(told[2], 9, 0, 1)[:20]

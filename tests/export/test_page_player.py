@@ -356,11 +356,11 @@ def test_a_stalled_page_draws_on(chrome, page):
     """Guards against drawing on the page's own thread, which a layout or a long task holds up."""
     chrome.open(page)
     chrome.run("(Model.prototype.draw = () => { throw new Error('drawn by the page'); }, 0)")
-    chrome.run("page.player.source.ask(1, 1)")
+    chrome.run("page.player.source.request(1, 1)")
     chrome.wait("page.player.source.waiting.length === 1")
     drawn = chrome.run(
         """(async () => {
-          page.player.source.ask(80, 1);
+          page.player.source.request(80, 1);
           const until = performance.now() + 300;
           while (performance.now() < until);
           await new Promise((done) => setTimeout(done, 5));
@@ -372,7 +372,7 @@ def test_a_stalled_page_draws_on(chrome, page):
 
 def address(chrome, frame):
     """The page's address, and the notes [first, pitch, given] that it has played by a frame."""
-    chrome.wait("location.hash === `#${page.described()}`")
+    chrome.wait("location.hash === `#${page.linkParams()}`")
     return chrome.run("location.href"), [
         [first, pitch, given] for first, _, pitch, _, given in chrome.run(NOTES) if first < frame
     ]
@@ -406,7 +406,7 @@ def test_a_link_leads_to_the_same_notes(chrome, page):
     for wrong in ("seed=-1&t=warm&bpm=", "seed=1.5&t=5&bpm=999", *wrong_openings):
         chrome.run(f"(location.hash = '{wrong}', 0)")
         chrome.wait("location.hash === '#seed=1&t=1&bpm=120' || page.player.seed === 1n")
-        assert chrome.run("page.described()") == "seed=1&t=1&bpm=120"
+        assert chrome.run("page.linkParams()") == "seed=1&t=1&bpm=120"
 
 
 def test_an_opening_is_answered_and_its_link_plays_the_same(chrome, page):
@@ -435,7 +435,7 @@ def test_an_opening_is_answered_and_its_link_plays_the_same(chrome, page):
     assert [given for *_, given in answer[:88]] == [True] * 88
     assert len(answer) > 93
     chrome.click("#back")
-    assert chrome.run("[page.described(), page.player.next]") == ["seed=1&t=1&bpm=120", before]
+    assert chrome.run("[page.linkParams(), page.player.next]") == ["seed=1&t=1&bpm=120", before]
     assert chrome.run(NOTES) == music  # those that sounded sound on
     sounding = f"({NOTES}).filter(([, last]) => last === null || last > {before})"
     chrome.play_until(60)
@@ -528,7 +528,7 @@ def test_space_plays_and_pauses_where_no_control_has_the_focus_of_keys(chrome, p
     assert chrome.run("page.player.notes.filter((note) => note.byHand).length") == 0
     chrome.run("document.querySelector('#another').focus({ focusVisible: true })")
     chrome.press(" ")
-    assert chrome.run("[page.player.playing, page.described() === 'seed=1&t=1&bpm=120']") == [
+    assert chrome.run("[page.player.playing, page.linkParams() === 'seed=1&t=1&bpm=120']") == [
         *(False, False)
     ]
 

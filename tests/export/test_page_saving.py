@@ -102,7 +102,7 @@ def test_a_page_begins_as_its_export_was_told(chrome, piano, page, tmp_path):
     path.write_bytes(export_page(run, seed=7, temperature=0.85, tempo=60, title="A <b> title"))
     assert ["C major" in each.read_text("utf-8") for each in (path, page)] == [True, False]
     chrome.open(path)
-    assert chrome.run("[page.described(), document.title]") == [
+    assert chrome.run("[page.linkParams(), document.title]") == [
         *("seed=7&t=0.85&bpm=60", "A <b> title")
     ]
     assert chrome.run("page.player.secondsPerFrame") == pytest.approx(1 / 4)

@@ -73,8 +73,8 @@ def test_the_same_seed_gives_the_same_samples(chrome, tmp_path, write_page,
     lengths = set()
     told = [("", run)]
     if run.model.known_labels:
-        told.append(("model.tell([1, 0, 0, 0, 0]);", run.conditioned({"who": "a"})))
-        told.append(("model.tell([0, 1, 0, 0, 1]);", run))  # as it was exported
+        told.append(("model.setLabels([1, 0, 0, 0, 0]);", run.conditioned({"who": "a"})))
+        told.append(("model.setLabels([0, 1, 0, 0, 1]);", run))  # as it was exported
     pieces = ((1, 0, 1.0), (2**64, 2, 1.0), (3, 1, 0.8), (4, 0, 0))
     for (seed, number, temperature), (tell, wanted) in product(pieces, told):
         ours = chrome.run(

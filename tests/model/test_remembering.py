@@ -18,7 +18,7 @@ from seqmodel.config import MODELS
 from seqmodel.data.batches import load
 from seqmodel.data.bundled import FRAMES
 from seqmodel.evaluation.likelihood import likelihood
-from seqmodel.export.onnx.encoders import _places
+from seqmodel.export.onnx.encoders import _bar_positions
 from seqmodel.media.music.grid import Grid
 from seqmodel.media.music.metre import MAX_SIGNATURES, signature_row, signatures
 from seqmodel.model.ages import AGES, SILENT, SOUNDING, UNCHANGED, unchanged_before
@@ -333,7 +333,7 @@ def test_the_table_of_an_exported_model_repeats_the_places():
     for metre in METRES:
         for steps in (1, 3, 4, 12):
             given = signature_row(signatures([(0, metre)], 1), Grid.of_beats(steps))
-            table = _places(given)
+            table = _bar_positions(given)
             for frame in range(0, 3000, 29):
                 assert table[frame % len(table)].tolist() == place_by_hand(
                     [(0, *metre)], steps, frame

@@ -69,7 +69,7 @@ def window(
         return [line[-C:]], [g("Gather", line, g.unsqueeze(starts, 1) + np.arange(C))]
 
     if frame_size != C:
-        (past,) = g.keeping({"past": [C]}, windows)
+        (past,) = g.with_states({"past": [C]}, windows)
     x = past
     if (encoder.mean, encoder.deviation) != (0, 1):
         x = (past - encoder.mean) / encoder.deviation
@@ -94,22 +94,22 @@ def notes(
     skip, ages = list[Symbol](), list[Symbol]()
     unchanged, changed = None, None
     if encoder.ages:
-        of_notes, unchanged, passed = _ages(g, encoder, frames)
-        ages.append(of_notes)
+        note_ages, unchanged, previous = _ages(g, encoder, frames)
+        ages.append(note_ages)
         if encoder.rests:
             changed = g("Equal", unchanged, 1.0)
             if encoder.hits:
                 changed = changed | (g.sum(sounding, 1) > 0.0)
-            parts.append(g.repeated(_reached(g, passed, UNCHANGED), frames, D, len(UNCHANGED)))
+            parts.append(g.repeated(_reached(g, previous, UNCHANGED), frames, D, len(UNCHANGED)))
     if encoder.clock or encoder.echo or len(encoder.bars):
         elapsed = _elapsed(g, frames)
         if encoder.echo:
             with g.within("echo"):
                 skip.append(_echo(g, frames, frame_size, elapsed, D))
-        told = list[Symbol]()
+        positions = list[Symbol]()
         if len(encoder.bars):
-            table = _places(encoder.bars)
-            told.append(g("Gather", g.constant(table, "bars"), elapsed % len(table)))
+            table = _bar_positions(encoder.bars)
+            positions.append(g("Gather", g.constant(table, "bars"), elapsed % len(table)))
         if encoder.clock:
             table, period = encoder.clock.table().float().numpy(), encoder.clock.period
             place = g("Min", elapsed, elapsed % period + (len(table) - period))
@@ -119,8 +119,8 @@ def notes(
                 held[:, -1] = encoder.clock.held.numpy()
                 count = g.cast(g("Min", g.squeeze(unchanged, 1), float(MOST_HELD - 1)), INT64)
                 row = row + g("Gather", g.constant(held, "held"), count)
-            told.append(row)
-        skip += [g("Expand", g.unsqueeze(row, 1), np.array([1, D, 1])) for row in told]
+            positions.append(row)
+        skip += [g("Expand", g.unsqueeze(row, 1), np.array([1, D, 1])) for row in positions]
     skip += ages
     if encoder.motifs:
         with g.within("motifs"):
@@ -132,11 +132,11 @@ def notes(
 def _elapsed(g: Graph, frames: Symbol) -> Symbol:
     """The number of frames, or samples, before each row: (rows,)."""
 
-    def counted(former: list[Symbol]) -> tuple[list[Symbol], Symbol]:
+    def count_rows(former: list[Symbol]) -> tuple[list[Symbol], Symbol]:
         after = former[0] + g.squeeze(g.count(frames), 0)
         return [after], g("Range", *former, after, 1)
 
-    return g.keeping({"heard": []}, counted, INT64)
+    return g.with_states({"heard": []}, count_rows, INT64)
 
 
 def _reached(g: Graph, counts: Symbol, thresholds: Sequence[int]) -> Symbol:
@@ -150,13 +150,13 @@ def _around(g: Graph, line: Symbol, D: int) -> Symbol:
     return g("Gather", padded, np.arange(D)[:, np.newaxis] + np.arange(WINDOW), axis=1)
 
 
-def _places(given: NDArray[np.int64]) -> NDArray[np.float32]:
+def _bar_positions(metre: NDArray[np.int64]) -> NDArray[np.float32]:
     """Each frame's place in the bar, (rows, BARS), by train's usual metre; rows then repeat."""
-    _, frame, _, bar = given[:SIGNATURE].tolist()
+    _, frame, _, bar = metre[:SIGNATURE].tolist()
     bars = bar << DIGITS
     table = np.zeros((bars // math.gcd(bars, frame), BARS), np.float32)
     for frames, row in enumerate(table):
-        write_position(row, given, frames, 1)
+        write_position(row, metre, frames, 1)
     return table
 
 
@@ -168,26 +168,26 @@ def _ages(g: Graph, encoder: NoteEncoder, frames: Symbol) -> tuple[Symbol, Symbo
     D = encoder.rows
 
     def body(age: Symbol, unchanged: Symbol, frame: Symbol) -> Step:
-        sounded, begins = age > 0.0, age <= 0.0
+        was_sounding, begins = age > 0.0, age <= 0.0
         if encoder.onsets:
             begins = begins | (frame[D:] > 0.0)
-        ends = g("Where", sounded, -1.0, age - g.cast(age < 0.0, FLOAT))
+        ends = g("Where", was_sounding, -1.0, age - g.cast(age < 0.0, FLOAT))
         now = g("Where", frame[:D] > 0.0, g("Where", begins, 1.0, age + 1.0), ends)
-        changed = g("Equal", now, 1.0) | (g("Equal", now, -1.0) & sounded)
+        changed = g("Equal", now, 1.0) | (g("Equal", now, -1.0) & was_sounding)
         still = g("Equal", g.sum(g.cast(changed, FLOAT), 0), 0.0)
         after = g("Where", still, unchanged, 0.0) + 1.0
         return [now, after], [now, after, unchanged]
 
     shapes = {"ages": [D], "unchanged": [1]}
-    age, after, before = g.keeping(shapes, lambda states: g.scan(body, states, [frames]))
+    age, after, before = g.with_states(shapes, lambda states: g.scan(body, states, [frames]))
     # Silent notes, whose ages are negative, above a limit.
     silent = g.unsqueeze(age, 2) >= -np.array(SILENT, float)
-    found = [
+    features = [
         _reached(g, age, SOUNDING),
         g.cast(g.unsqueeze(age < 0.0, 2) & silent, FLOAT),
         g("Expand", _reached(g, after, UNCHANGED), np.array([1, D, 1])),
     ]
-    return g.concat(found, 2), after, before
+    return g.concat(features, 2), after, before
 
 
 def _motifs(g: Graph, frames: Symbol, D: int) -> Symbol:
@@ -200,46 +200,46 @@ def _motifs(g: Graph, frames: Symbol, D: int) -> Symbol:
     around_each = notes[:, np.newaxis] + np.arange(len(bits))
 
     def body(count: Symbol, around: Symbol, chosen: Symbol, cells: Symbol, sounds: Symbol) -> Step:
-        cells = _counted(g, cells, chosen, sounds > 0)
+        cells = _count_outcome(g, cells, chosen, sounds > 0)
         wide = g("Pad", sounds, np.array([FARTHEST, FARTHEST]))
         now = g.sum(g("Gather", wide, around_each) * bits, 1, keep=False)
-        here = g("Equal", np.arange(FRAMES)[:, np.newaxis], count % FRAMES)
-        around, count = g("Where", here, now, around), count + 1
+        slot = g("Equal", np.arange(FRAMES)[:, np.newaxis], count % FRAMES)
+        around, count = g("Where", slot, now, around), count + 1
         keys, surroundings = list[Symbol](), list[Symbol]()
         for k, (back, width, same_pitch) in enumerate(CONTEXTS):
             key, seen = sounds * 0 + (k + 1), sounds * 0
             for frame in range(1, back + 1):
                 row = g("Gather", around, (count - frame) % FRAMES)
                 near = row / 2 ** (FARTHEST - width) % 2 ** (2 * width + 1)
-                key, seen = _hashed(key + near), g("Max", seen, near)
-            keys.append(g.unsqueeze(_hashed(key + (notes + 1)) if same_pitch else key, 0))
+                key, seen = _hash(key + near), g("Max", seen, near)
+            keys.append(g.unsqueeze(_hash(key + (notes + 1)) if same_pitch else key, 0))
             surroundings.append(g.unsqueeze(seen, 0))
-        found = g.concat(surroundings, 0) > 0
-        cells, chosen = _chosen(g, cells, g.concat(keys, 0), found)
+        has_context = g.concat(surroundings, 0) > 0
+        cells, chosen = _claim(g, cells, g.concat(keys, 0), has_context)
         cell = g("GatherElements", cells, chosen, axis=1)
         return [count, around, chosen, cells], [g("Where", chosen > 0, cell, 0)]
 
     sizes = {"count": [], "around": [FRAMES, D], "chosen": [K, D], "cells": [K, 1 + CELLS]}
     shapes = {f"motifs.{name}": shape for name, shape in sizes.items()}
     rows = [g.cast(frames, INT64)]
-    (cell,) = g.keeping(shapes, lambda states: g.scan(body, states, rows), INT64)
+    (cell,) = g.with_states(shapes, lambda states: g.scan(body, states, rows), INT64)
     silences, sounded = cell / 256 % 256, cell % 256
     logs, counts = (g.constant(scale.float().numpy(), "scale") for scale in count_scales())
     known = g.cast(silences + sounded > 0, FLOAT)
     odds = (g("Gather", logs, sounded) - g("Gather", logs, silences)) * known
-    found = [
+    features = [
         g.unsqueeze(each, 3) for each in (odds, known, g("Gather", counts, silences + sounded))
     ]
-    of_notes = g("Transpose", g.concat(found, 3), perm=[0, 2, 1, 3])
-    return g.reshape(of_notes, 0, D, MOTIFS)
+    by_note = g("Transpose", g.concat(features, 3), perm=[0, 2, 1, 3])
+    return g.reshape(by_note, 0, D, MOTIFS)
 
 
-def _hashed(key: Symbol) -> Symbol:
+def _hash(key: Symbol) -> Symbol:
     key = key * FACTOR % HASHES
     return (key + key / 2**31) % HASHES
 
 
-def _counted(g: Graph, cells: Symbol, chosen: Symbol, sounds: Symbol) -> Symbol:
+def _count_outcome(g: Graph, cells: Symbol, chosen: Symbol, sounds: Symbol) -> Symbol:
     """The cells after one more outcome (D,) for the chosen ones (K, D).
 
     Computed note by note, because several notes may have chosen the same cell.
@@ -248,7 +248,7 @@ def _counted(g: Graph, cells: Symbol, chosen: Symbol, sounds: Symbol) -> Symbol:
     def halved(count: Symbol) -> Symbol:
         return g("Where", count > 2, count / 2 + 1, count)
 
-    def body(values: Symbol, note: Symbol, own: Symbol, sounding: Symbol) -> Step:
+    def body(values: Symbol, note: Symbol, indices: Symbol, sounding: Symbol) -> Step:
         cell = g("Gather", values, note, axis=1)
         silences, sounded = cell / 256 % 256, cell % 256
         silences, sounded = (
@@ -256,7 +256,7 @@ def _counted(g: Graph, cells: Symbol, chosen: Symbol, sounds: Symbol) -> Symbol:
             g("Where", sounding, g("Min", sounded + 1, MAX_COUNT), halved(sounded)),
         )
         cell = cell - cell % 65536 + silences * 256 + sounded
-        shared = g("Equal", chosen, g.unsqueeze(own, 1))
+        shared = g("Equal", chosen, g.unsqueeze(indices, 1))
         return [g("Where", shared, g.unsqueeze(cell, 1), values)], []
 
     values = g("GatherElements", cells, chosen, axis=1)
@@ -265,20 +265,20 @@ def _counted(g: Graph, cells: Symbol, chosen: Symbol, sounds: Symbol) -> Symbol:
     return g("ScatterElements", cells, chosen, values, axis=1)
 
 
-def _chosen(g: Graph, cells: Symbol, keys: Symbol, found: Symbol) -> tuple[Symbol, Symbol]:
+def _claim(g: Graph, cells: Symbol, keys: Symbol, has_context: Symbol) -> tuple[Symbol, Symbol]:
     """The cells after new keys have claimed theirs, and the chosen ones (K, D) for keys (K, D).
 
     Computed note by note, because two notes may claim the same cell.
     """
     tried = (g.unsqueeze(keys % CELLS, 2) + np.arange(TRIES)) % CELLS + 1
-    tried = g("Where", g.unsqueeze(found, 2), tried, 0)
+    tried = g("Where", g.unsqueeze(has_context, 2), tried, 0)
 
-    def body(values: Symbol, note: Symbol, tag: Symbol, own: Symbol) -> Step:
+    def body(values: Symbol, note: Symbol, tag: Symbol, candidates: Symbol) -> Step:
         tag, held = g.unsqueeze(tag, 1), g("Gather", values, note, axis=1)
         fits = g("Equal", held / 65536, tag) | g("Equal", held / 65536, 0)
         fits = fits | (np.arange(TRIES) == TRIES - 1)
         first = g("ArgMax", g.cast(fits, INT64), axis=1, keepdims=1)
-        choice, cell = (g("GatherElements", each, first, axis=1) for each in (own, held))
+        choice, cell = (g("GatherElements", each, first, axis=1) for each in (candidates, held))
         cell = g("Where", g("Equal", cell / 65536, tag), cell, tag * 65536)
         shared = g("Equal", tried, g.unsqueeze(choice, 2))
         return [g("Where", shared, g.unsqueeze(cell, 2), values)], [g.squeeze(choice, 1)]
@@ -287,8 +287,8 @@ def _chosen(g: Graph, cells: Symbol, keys: Symbol, found: Symbol) -> tuple[Symbo
     values = g("GatherElements", cells, flat, axis=1)
     values = g.reshape(values, 0, -1, TRIES)
     notes = g("Range", 0, g.squeeze(g("Shape", keys, start=1, end=2), 0), 1)
-    turns = [notes, keys / 2**30 + 1, tried]
-    (values,), (chosen,) = g.scan(body, [values], turns, row_axes=[0, 1, 1], output_axis=1)
+    scan_rows = [notes, keys / 2**30 + 1, tried]
+    (values,), (chosen,) = g.scan(body, [values], scan_rows, row_axes=[0, 1, 1], output_axis=1)
     return g("ScatterElements", cells, flat, g.reshape(values, 0, -1), axis=1), chosen
 
 
@@ -303,28 +303,28 @@ def _echo(g: Graph, frames: Symbol, F: int, elapsed: Symbol, D: int) -> Symbol:
 
     def body(runs: Symbol, memory: Symbol, frame: Symbol, count: Symbol) -> Step:
         word = frame @ bits
-        here = g("Equal", count % REACH_BACK, places)
+        slot = g("Equal", count % REACH_BACK, places)
         equal = g("Equal", g.sum(g("Abs", memory - word), 1, keep=False), 0.0)
         longer = g("Min", g.concat([runs[-1:], runs[:-1]], 0) + 1.0, float(LONGEST))
-        runs = g("Where", equal & (count > places) & g("Not", here), longer, 0.0)
-        memory = g("Where", g.unsqueeze(here, 1), word, memory)
+        runs = g("Where", equal & (count > places) & g("Not", slot), longer, 0.0)
+        memory = g("Where", g.unsqueeze(slot, 1), word, memory)
         # The latest of the longest matches.
         age = g.cast((count - places) % REACH_BACK, FLOAT)
         best = g("ArgMax", runs * float(REACH_BACK) - age, axis=0, keepdims=0)
-        followed = g("Gather", memory, (best + 1) % REACH_BACK)
-        return [runs, memory], [followed, g("Gather", runs, best)]
+        next_word = g("Gather", memory, (best + 1) % REACH_BACK)
+        return [runs, memory], [next_word, g("Gather", runs, best)]
 
     shapes = {"echo.runs": [REACH_BACK], "echo.frames": [REACH_BACK, words]}
     rows = [frames, elapsed]
-    word, length = g.keeping(shapes, lambda states: g.scan(body, states, rows))
+    word, length = g.with_states(shapes, lambda states: g.scan(body, states, rows))
     # Bit k of a word is 1 if the word, halved k times and rounded down, is odd.
     halved = g("Floor", g.unsqueeze(word, 2) / 2.0 ** np.arange(WORD))
-    followed = g.cast(g.reshape(g.cast(halved, INT64) % 2, 0, words * WORD), FLOAT)
+    next_frame = g.cast(g.reshape(g.cast(halved, INT64) % 2, 0, words * WORD), FLOAT)
     known = _reached(g, g.unsqueeze(length, 1), STEPS)
-    found = [g.repeated(known, frames, D, len(STEPS))]
+    features = [g.repeated(known, frames, D, len(STEPS))]
     for start in range(0, F, D):
-        found.append(g.unsqueeze(followed[:, start : start + D], 2) * known)
-    return g.concat(found, 2)
+        features.append(g.unsqueeze(next_frame[:, start : start + D], 2) * known)
+    return g.concat(features, 2)
 
 
 # ---- sound: functions of the parts of its memory
@@ -368,28 +368,28 @@ def sound(
         near = g("Min", g("Max", k, centre[:, :M] - width[:, :M]), centre[:, :M] + width[:, :M])
         course = g.concat([g.sum((near - k) * b, 1) / slow, centre[:, M:] - loud.log()], 1)
         fading = g("Clip", (float(nodes) - moment) / float(steering.FADING), 0.0, 1.0)
-        there = g("Min", number, 1.0) * fading
-        return [g("Clip", course, -sounds.CLIP, sounds.CLIP) * there]
+        weight = g("Min", number, 1.0) * fading
+        return [g("Clip", course, -sounds.CLIP, sounds.CLIP) * weight]
 
     shapes, rows = {"sound": [len(start)]}, [frames, elapsed]
-    (memories,) = g.keeping(shapes, lambda states: g.scan(body, states, rows), DOUBLE)
+    (memories,) = g.with_states(shapes, lambda states: g.scan(body, states, rows), DOUBLE)
     with g.within("features"):
-        found = _features(g, p, known, parts_of(memories, 1), course_of)
-        x = g.unsqueeze(g.cast(found, FLOAT), 1)
+        features = _features(g, p, known, parts_of(memories, 1), course_of)
+        x = g.unsqueeze(g.cast(features, FLOAT), 1)
     return Encoded(x, x, frames, g("Equal", (elapsed + 1) % encoder.steps, 0))
 
 
 def _start(p: Predictors, known: TrainingStatistics) -> dict[str, NDArray[np.float64]]:
     """The parts of the memory before the first sample."""
     L, M = len(p.lattices), max(each.order for each in p.lattices)
-    same = p.parts(p.start_memory(known.usual, 1, torch.device("cpu")))
-    kept = "grid", "seen", "energy", "lag", "peak", "acf", *p.lines
+    initial = p.parts(p.start_memory(known.usual, 1, torch.device("cpu")))
+    copied = "grid", "seen", "energy", "lag", "peak", "acf", *p.lines
     return {
         **{name: np.zeros(L * M) for name in ("k", "b", "num")},
         "den": np.full(L * M, sounds.FIRST_SQUARES),
         "predicted": np.zeros(L),
         "levels": np.array([level.start for level in p.levels.values()]),
-        **{name: same[name].numpy().ravel() for name in kept},
+        **{name: initial[name].numpy().ravel() for name in copied},
     }
 
 
@@ -439,26 +439,26 @@ def _updated_grid(g: Graph, parts: Parts, pure: Symbol) -> Parts:
     divides = g("Equal", g("Floor", pure / powers) * powers, pure)
     lowest = g("ReduceMax", g("Where", divides, powers, 1.0), axes=[0], keepdims=1)
     first, silent = g("Equal", parts["seen"], 0.0), g("Equal", pure, 0.0)
-    found = g("Where", first, lowest, g("Min", former, lowest))
+    grid = g("Where", first, lowest, g("Min", former, lowest))
     seen = g("Min", parts["seen"] + 1.0, float(sounds.MOST_SEEN))
     return {
-        "grid": g("Where", silent, former, found),
+        "grid": g("Where", silent, former, grid),
         "seen": g("Where", silent, parts["seen"], seen),
     }
 
 
-def _updated_pitch(g: Graph, how: sounds.Pitch, parts: Parts, line: Symbol, size: int) -> Parts:
+def _updated_pitch(g: Graph, pitch: sounds.Pitch, parts: Parts, line: Symbol, size: int) -> Parts:
     newest = line[-1:]
-    energy = parts["energy"] * how.forgetting + newest * newest + 1.0
-    back = np.arange(how.shortest, how.longest + 1) * how.step
-    acf = parts["acf"] * how.forgetting + newest * g("Gather", line, size - 1 - back)
-    most = g("ReduceMax", acf, axes=[0], keepdims=1)
+    energy = parts["energy"] * pitch.forgetting + newest * newest + 1.0
+    back = np.arange(pitch.shortest, pitch.longest + 1) * pitch.step
+    acf = parts["acf"] * pitch.forgetting + newest * g("Gather", line, size - 1 - back)
+    peak = g("ReduceMax", acf, axes=[0], keepdims=1)
     best = g.cast(g("ArgMax", acf, axis=0), DOUBLE)
-    periodic = most > energy * sounds.LEAST_PEAK
+    periodic = peak > energy * sounds.LEAST_PEAK
     return {
         "energy": energy,
-        "lag": g("Where", periodic, best, 0.0) + float(how.shortest),
-        "peak": g("Max", most / energy, sounds.LEAST_PEAK),
+        "lag": g("Where", periodic, best, 0.0) + float(pitch.shortest),
+        "peak": g("Max", peak / energy, sounds.LEAST_PEAK),
         "acf": acf,
     }
 
@@ -471,9 +471,9 @@ def _features(
     course_of: Callable[..., list[Symbol]],
 ) -> Symbol:
     """The features (rows, I) of all samples at once, as in `sound.kernel.write_features`."""
-    of_each = g.split(parts["levels"], [1] * len(p.levels), 1)
+    levels = g.split(parts["levels"], [1] * len(p.levels), 1)
     floors = (level.floor for level in p.levels.values())
-    slow, fast, loud, sharp = (level + floor for level, floor in zip(of_each, floors, strict=True))
+    slow, fast, loud, sharp = (level + floor for level, floor in zip(levels, floors, strict=True))
     predicted, grid, M = parts["predicted"], parts["grid"], p.reported_coefficients
     anchor, period = predicted[:, :1], parts["lag"] / float(p.pitch.longest)
 
@@ -481,7 +481,7 @@ def _features(
         last = p.lines[line] - 1
         return g("Gather", parts[line], np.arange(last, last - count, -1), axis=1)
 
-    def over(values: Symbol, level: Symbol) -> Symbol:
+    def clipped_ratio(values: Symbol, level: Symbol) -> Symbol:
         return g("Clip", values / level, -sounds.CLIP, sounds.CLIP)
 
     def one_period_ago(taps: int) -> Symbol:
@@ -502,31 +502,31 @@ def _features(
         softer = g("Pow", g("Min", known.sharpest / sharp, 1.0), strength)
         push = _between(g, known.pushes.numpy()[:, np.newaxis], place)
         for each in course:
-            most, share = steering.MOST_FOLLOWED, float(known.afforded)
-            pull = pull + g("Clip", each[:, :1], -most, most) * slow * share
-            most = steering.MOST_LOUDER
-            push = push + g("Clip", each[:, 1:] * steering.LOUDER, -most, most) * share
+            limit, share = steering.MOST_FOLLOWED, float(known.afforded)
+            pull = pull + g("Clip", each[:, :1], -limit, limit) * slow * share
+            limit = steering.MOST_LOUDER
+            push = push + g("Clip", each[:, 1:] * steering.LOUDER, -limit, limit) * share
         last = latest(sounds.SAMPLES, 1) * (steering.KEPT if known.roughest else 0.0)
-        moved = _within_full_scale(g, last + (anchor - last) * softer + pull * strength)
+        new_anchor = _within_full_scale(g, last + (anchor - last) * softer + pull * strength)
         level = slow * (push * strength).exp()
-        return [moved, g("Min", level, known.roughest) if known.roughest else level]
+        return [new_anchor, g("Min", level, known.roughest) if known.roughest else level]
 
     odds = g("Pow", grid, parts["seen"]) * known.share
     certainty = g("Where", grid > 1.0, odds / (odds + (1 - known.share)), 0.0)
     course = course_of(parts["k"][:, :M], parts["b"][:, :M], slow, loud)
-    moved = steered() if known.strength else [anchor, slow]
-    found = [
-        over(latest(sounds.SAMPLES, 16) - anchor, loud),
-        over(latest(sounds.ERRORS, 24), slow) / 2.0,
-        over(predicted[:, 1:] - anchor, slow),
-        over(latest(sounds.SLOW_ERRORS, 8), slow) / 2.0,
+    anchor_and_level = steered() if known.strength else [anchor, slow]
+    features = [
+        clipped_ratio(latest(sounds.SAMPLES, 16) - anchor, loud),
+        clipped_ratio(latest(sounds.ERRORS, 24), slow) / 2.0,
+        clipped_ratio(predicted[:, 1:] - anchor, slow),
+        clipped_ratio(latest(sounds.SLOW_ERRORS, 8), slow) / 2.0,
         parts["k"][:, :M],
         g.concat([slow, fast, loud], 1).log() / 2.0 - np.array([2.0, 2.0, 3.0]),
-        over(one_period_ago(sounds.TAPS), slow) / 2.0, parts["peak"],
+        clipped_ratio(one_period_ago(sounds.TAPS), slow) / 2.0, parts["peak"],
         period.log() / math.log(2), *course,
-        certainty, g.concat([grid, *moved], 1) / sounds.FULL,
+        certainty, g.concat([grid, *anchor_and_level], 1) / sounds.FULL,
     ]  # fmt: skip
-    return g.concat(found, 1)
+    return g.concat(features, 1)
 
 
 def _between(

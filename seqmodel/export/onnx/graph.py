@@ -19,7 +19,7 @@ FLOAT, DOUBLE = TensorProto.FLOAT, TensorProto.DOUBLE
 INT64, BOOL = TensorProto.INT64, TensorProto.BOOL
 ROWS = "rows"
 """The dimension of unknown size: the number of frames, or samples, that a call reads."""
-_REST = 2**31
+_TO_END = 2**31
 """The end of a slice to the end of its axis."""
 
 
@@ -60,7 +60,7 @@ class Symbol:
         slices = dict(enumerate(key if isinstance(key, tuple) else (key,)))
         axes = [axis for axis, part in slices.items() if part != slice(None)]
         starts = [slices[axis].start or 0 for axis in axes]
-        ends = [_REST if slices[axis].stop is None else slices[axis].stop for axis in axes]
+        ends = [_TO_END if slices[axis].stop is None else slices[axis].stop for axis in axes]
         return self.graph("Slice", self, *(np.array(each) for each in (starts, ends, axes)))
 
 
@@ -68,7 +68,7 @@ Value = Symbol | float | NDArray[Any]
 """A symbol or a constant. Real constants are float64 next to float64 symbols, otherwise float32."""
 Step = tuple[Sequence[Symbol], Sequence[Symbol]]
 """States and outputs."""
-Given = TypeVar("Given")
+Result = TypeVar("Result")
 
 
 class Graph:
@@ -111,18 +111,18 @@ class Graph:
         """Declare an output with this shape for each row."""
         self.output(name, value, [ROWS, *shape], kind)
 
-    def keeping(
+    def with_states(
         self, shapes: Mapping[str, Sequence[int]],
-        run: Callable[[list[Symbol]], tuple[Sequence[Symbol], Given]], kind: int = FLOAT,
-    ) -> Given:  # fmt: skip
+        run: Callable[[list[Symbol]], tuple[Sequence[Symbol], Result]], kind: int = FLOAT,
+    ) -> Result:  # fmt: skip
         """What `run` outputs besides the new states, given states of these shapes."""
         states = [self.input(f"state.{name}", shape, kind) for name, shape in shapes.items()]
-        after, given_out = run(states)
+        after, outputs = run(states)
         for (name, shape), value in zip(shapes.items(), after, strict=True):
             self.output(f"new.{name}", value, shape, kind)
-        return given_out
+        return outputs
 
-    def finished(self, name: str) -> GraphProto:
+    def to_proto(self, name: str) -> GraphProto:
         constants = list(self._constants.values())
         return helper.make_graph(self._nodes, name, self._inputs, self._outputs, constants)
 
@@ -137,13 +137,13 @@ class Graph:
     ) -> list[Symbol]:
         double = any(value.double for value in inputs if isinstance(value, Symbol))
         names = ["" if value is None else self._value(value, double) for value in inputs]
-        name = self._named(op)
+        name = self._unique_name(op)
         outputs = [name] if count == 1 else [f"{name}.{k}" for k in range(count)]
         self._nodes.append(helper.make_node(op, names, outputs, name, **attributes))
         return [Symbol(self, output, double=double) for output in outputs]
 
     def constant(self, array: NDArray[Any], name: str) -> Symbol:
-        name = self._named(name)
+        name = self._unique_name(name)
         self._constants[name] = numpy_helper.from_array(np.array(array, order="C"), name)
         return Symbol(self, name, double=array.dtype == np.float64)
 
@@ -156,26 +156,26 @@ class Graph:
         It receives the states before a step and the step's rows. Returns the final states, and all
         outputs, stacked along `output_axis`.
         """
-        name, outside = self._named("Scan"), self._nodes
+        name, outside = self._unique_name("Scan"), self._nodes
         self._nodes = list[NodeProto]()
-        inputs = [Symbol(self, self._named("before"), double=s.double) for s in states]
-        inputs += [Symbol(self, self._named("row"), double=r.double) for r in rows]
-        new, given_out = body(*inputs)
-        ends = [self("Identity", value) for value in (*new, *given_out)]
+        inputs = [Symbol(self, self._unique_name("before"), double=s.double) for s in states]
+        inputs += [Symbol(self, self._unique_name("row"), double=r.double) for r in rows]
+        new, outputs = body(*inputs)
+        ends = [self("Identity", value) for value in (*new, *outputs)]
         nodes, self._nodes = self._nodes, outside
         # Types and shapes of inputs and outputs follow from those given to the scan.
-        goes_in, comes_out = (
+        input_infos, output_infos = (
             [helper.make_empty_tensor_value_info(symbol.name) for symbol in symbols]
             for symbols in (inputs, ends)
         )
-        graph = helper.make_graph(nodes, f"{name}.body", goes_in, comes_out)
+        graph = helper.make_graph(nodes, f"{name}.body", input_infos, output_infos)
         results = [Symbol(self, f"{name}.{k}", double=s.double) for k, s in enumerate(ends)]
-        given, taken = ([symbol.name for symbol in each] for each in ((*states, *rows), results))
+        reads, writes = ([symbol.name for symbol in each] for each in ((*states, *rows), results))
         axes: dict[str, Any] = {"scan_input_axes": list(row_axes or [0] * len(rows))}
-        if given_out:  # onnx has no type for an empty list
-            axes["scan_output_axes"] = [output_axis] * len(given_out)
+        if outputs:  # onnx has no type for an empty list
+            axes["scan_output_axes"] = [output_axis] * len(outputs)
         axes["num_scan_inputs"] = len(rows)
-        self._nodes.append(helper.make_node("Scan", given, taken, name, body=graph, **axes))
+        self._nodes.append(helper.make_node("Scan", reads, writes, name, body=graph, **axes))
         return results[: len(states)], results[len(states) :]
 
     # ---- shapes and types ----
@@ -205,9 +205,9 @@ class Graph:
 
     def cast(self, value: Symbol, kind: int) -> Symbol:
         """Convert to another type."""
-        found = self("Cast", value, to=kind)
-        found.double = kind == DOUBLE
-        return found
+        result = self("Cast", value, to=kind)
+        result.double = kind == DOUBLE
+        return result
 
     def count(self, value: Symbol) -> Symbol:
         """The number of rows, (1,)."""
@@ -229,7 +229,7 @@ class Graph:
             self._stored[key] = self.constant(array, "constant")
         return self._stored[key].name
 
-    def _named(self, what: str) -> str:
+    def _unique_name(self, what: str) -> str:
         name = f"{self._scope}{what}"
         number = self._counts[name] = self._counts.get(name, -1) + 1
         return f"{name}.{number}" if number else name

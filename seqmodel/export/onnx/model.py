@@ -14,7 +14,7 @@ from seqmodel.errors import SeqmodelError
 from seqmodel.export.onnx.encoders import ENCODERS
 from seqmodel.export.onnx.graph import IR_VERSION, OPSET, ROWS, Graph
 from seqmodel.export.onnx.outputs import COLDEST, OUTPUTS, Reading
-from seqmodel.export.onnx.units import over_time, resting
+from seqmodel.export.onnx.units import on_changes, over_time
 from seqmodel.media.labels import column_count
 from seqmodel.model.sequence import SequenceModel
 from seqmodel.outputs.registry import output_name
@@ -37,15 +37,15 @@ def export_graph(run: Run) -> bytes:
             "use `seqmodel sample` to draw from it"
         )
     model = helper.make_model(
-        _graph(run.model).finished(run.folder.name or "model"),
+        _graph(run.model).to_proto(run.folder.name or "model"),
         opset_imports=[helper.make_opsetid("", OPSET)],
         ir_version=IR_VERSION,
         producer_name="seqmodel",
         producer_version=seqmodel.__version__,
     )
     helper.set_model_props(model, _facts(run))
-    written: bytes = model.SerializeToString()
-    return written
+    serialized: bytes = model.SerializeToString()
+    return serialized
 
 
 def _graph(model: SequenceModel) -> Graph:
@@ -54,27 +54,27 @@ def _graph(model: SequenceModel) -> Graph:
     frames, given = (g.input(name, [ROWS, F]) for name in ("frames", "given"))
     uniforms = g.input("uniforms", [ROWS, output.uniforms_per_frame])
     temperature = g("Max", g.input("temperature", []), COLDEST)
-    count, told = column_count(model.known_labels), None
+    count, label_columns = column_count(model.known_labels), None
     if count:
-        told = g.input("labels", [ROWS, count])
+        label_columns = g.input("labels", [ROWS, count])
     with g.within("encoder"):
-        encoded = ENCODERS[type(encoder)](g, encoder, frames, F, told)
-    h, beside = encoded.x, [encoded.skip]
-    if told is not None:
-        of_row = g.unsqueeze(told, 1)
-        labels, own = g.repeated(of_row, frames, encoder.rows, count), encoder.input_size
-        own -= encoder.skip_size
-        parts = [h[:, :, :own], labels, h[:, :, own:]]
-        h, beside = g.concat(parts, 2), [labels, *beside]
+        encoded = ENCODERS[type(encoder)](g, encoder, frames, F, label_columns)
+    h, skips = encoded.x, [encoded.skip]
+    if label_columns is not None:
+        label_rows = g.unsqueeze(label_columns, 1)
+        labels, width = g.repeated(label_rows, frames, encoder.rows, count), encoder.input_size
+        width -= encoder.skip_size
+        parts = [h[:, :, :width], labels, h[:, :, width:]]
+        h, skips = g.concat(parts, 2), [labels, *skips]
     for k, layer in enumerate(units_of(model.unit)):
-        step = over_time if encoded.changed is None else partial(resting, moves=encoded.changed)
+        step = over_time if encoded.changed is None else partial(on_changes, steps=encoded.changed)
         states = {
             f"unit.{k}.{name}": (encoder.rows, layer.hidden_size) for name in layer.spec.state
         }
         with g.within(f"unit.{k}"):
-            h = g.keeping(states, partial(step, g, layer, h))
-    if read := [part for part in beside if part is not None]:
-        h = g.concat([h, *read], 2)
+            h = g.with_states(states, partial(step, g, layer, h))
+    if present := [part for part in skips if part is not None]:
+        h = g.concat([h, *present], 2)
     with g.within("output"):
         reading = Reading(h, encoded.past, given, uniforms, temperature, encoded.last)
         OUTPUTS[type(output)](g, output, reading)

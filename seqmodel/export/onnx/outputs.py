@@ -61,7 +61,7 @@ def unless_given(g: Graph, drawn: Symbol, given: Symbol) -> Symbol:
     return g("Where", g("IsNaN", given), drawn, given)
 
 
-def ending(g: Graph, logits: Symbol, reading: Reading) -> None:
+def add_end_results(g: Graph, logits: Symbol, reading: Reading) -> None:
     """Whether the piece ends with a frame, from logits (rows, 1) and the last uniform."""
     logits = g.reshape(logits, -1)
     ended = g.reshape(reading.uniforms[:, -1:], -1) < g("Sigmoid", logits)
@@ -99,7 +99,7 @@ def _nade(g: Graph, output: NadeOutput, reading: Reading) -> None:
         *strike: Symbol,
     ) -> Step:  # fmt: skip
         logit = b_v + g("Sigmoid", a) @ U
-        drawn = _drawn(g, logit, given, uniform, temperature, *strike)
+        drawn = _draw_bernoulli(g, logit, given, uniform, temperature, *strike)
         return [a + g.unsqueeze(drawn, 1) * V], [logit, drawn]
 
     def chain(start: int, a: Symbol, *strike: Symbol) -> tuple[list[Symbol], list[Symbol]]:
@@ -108,11 +108,11 @@ def _nade(g: Graph, output: NadeOutput, reading: Reading) -> None:
         axes = [1, 1, 1, 0, 0, *(1 for _ in strike)]
         return g.scan(body, [a], [*rows, *strike], row_axes=axes, output_axis=1)
 
-    (a,), found = chain(0, columns[:, F : F + output.width])
+    (a,), results = chain(0, columns[:, F : F + output.width])
     if output.onsets:
-        _, strikes = chain(D, a, found[1], reading.past[:, :D])
-        found = [g.concat(pair, 1) for pair in zip(found, strikes, strict=True)]
-    _frame(g, output, *found)
+        _, strikes = chain(D, a, results[1], reading.past[:, :D])
+        results = [g.concat(pair, 1) for pair in zip(results, strikes, strict=True)]
+    _frame(g, output, *results)
     _frame_end(g, output, columns, reading)
 
 
@@ -122,36 +122,36 @@ def _note_unit(g: Graph, output: NoteUnitOutput, reading: Reading) -> None:
     halves, coldest = F // D, reading.temperature <= COLDEST
     sizes = [layer.hidden_size for layer in layers for _ in layer.spec.state]
 
-    def body(begun: Symbol, changed: Symbol, *values: Symbol) -> Step:
+    def body(onset_count: Symbol, changed: Symbol, *values: Symbol) -> Step:
         state, (classes, *rest) = values[: len(sizes)], values[len(sizes) :]
         below, (h, given, uniforms, before, *first) = rest[:halves], rest[halves:]
         held = 0.0 if output.hits else before
         x = g.concat([h, below[0], classes, g.sum(classes, 1) / float(OCTAVE), *below[1:]], 1)
         new = list[Symbol]()
         for k, layer in enumerate(layers):
-            own = state[len(new) : len(new) + len(layer.spec.state)]
+            layer_state = state[len(new) : len(new) + len(layer.spec.state)]
             with g.within(f"unit.{k}"):
-                after, _ = over_time(g, layer, g.unsqueeze(x, 0), own)
+                after, _ = over_time(g, layer, g.unsqueeze(x, 0), layer_state)
             new += after
             x = after[0]
         logits, drawn = linear(g, output.linear, x), list[Symbol]()
         if first:
             logits = g("Where", changed > 0.0, logits, first[0])
-        divided = (begun > 0.0) | coldest  # see `NoteUnitOutput.tempered`
+        divided = (onset_count > 0.0) | coldest  # see `NoteUnitOutput.tempered`
         heat = g("Where", divided, reading.temperature, 1.0)
-        more = heat * (1.0 - heat) * JOINING
+        extra_logit = heat * (1.0 - heat) * JOINING
         for k in range(halves):
             logit, *number = [value[:, k : k + 1] for value in (logits, given, uniforms)]
-            logit = logit + (more if k else more * (1.0 - held))
+            logit = logit + (extra_logit if k else extra_logit * (1.0 - held))
             strike = [*drawn, before] if k else []
-            drawn.append(_drawn(g, logit, *number, heat, *strike))
-        begins = drawn[-1] if output.onsets else drawn[0] * (1.0 - held)
-        changed = changed + begins + ((1.0 - drawn[0]) * held if first else 0.0)
+            drawn.append(_draw_bernoulli(g, logit, *number, heat, *strike))
+        onset = drawn[-1] if output.onsets else drawn[0] * (1.0 - held)
+        changed = changed + onset + ((1.0 - drawn[0]) * held if first else 0.0)
         # Both windows move on by a note, and with them the classes, which are relative to the note.
         newest = [classes[:, :1] + drawn[0], *drawn]
         for line, last in zip([classes, *below], newest, strict=True):
             new.append(g.concat([line[:, 1:], last], 1))
-        return [begun + begins, changed, *new], [logits, g.concat(drawn, 1)]
+        return [onset_count + onset, changed, *new], [logits, g.concat(drawn, 1)]
 
     with g.within("note_unit"):
         widths = [1, 1, *sizes, *[OCTAVE] * (1 + halves)]
@@ -162,19 +162,19 @@ def _note_unit(g: Graph, output: NoteUnitOutput, reading: Reading) -> None:
         if output.first is not None:
             rows.append(_first(g, output.first, reading))
         axes = [1, 2, 2, 2, 1][: len(rows)]
-        _, found = g.scan(body, states, rows, row_axes=axes, output_axis=2)
-        found = [g.reshape(value, 0, F) for value in found]
-    _frame(g, output, *found)
+        _, results = g.scan(body, states, rows, row_axes=axes, output_axis=2)
+        results = [g.reshape(value, 0, F) for value in results]
+    _frame(g, output, *results)
     _tied_end(g, output, reading)
 
 
 def _first(g: Graph, first: FirstChange, reading: Reading) -> Symbol:
     """Logits (rows, D, 1 or 2) of notes below which no note has changed."""
     K, D = first.odds.out_features, first.notes
-    own, pooled, direct = g.split(linear(g, first.own, reading.h), [HIDDEN, POOLED, K], 2)
+    hidden, pooled, direct = g.split(linear(g, first.own, reading.h), [HIDDEN, POOLED, K], 2)
     mean = g.sum(g("Relu", pooled), 1) / float(D)
-    together = linear(g, first.joint, mean)
-    odds = direct + linear(g, first.odds, g("Relu", own + together))
+    joint = linear(g, first.joint, mean)
+    odds = direct + linear(g, first.odds, g("Relu", hidden + joint))
     sounds = odds[:, :, :1]
     if not first.hits:
         held = g.unsqueeze(reading.past[:, :D], 2) > 0.0
@@ -182,7 +182,7 @@ def _first(g: Graph, first: FirstChange, reading: Reading) -> Symbol:
     return g.concat([sounds, odds[:, :, K - 1 :]], 2) if first.onsets else sounds
 
 
-def _drawn(
+def _draw_bernoulli(
     g: Graph, logits: Symbol, given: Symbol, uniforms: Symbol, temperature: Symbol, *strike: Symbol
 ) -> Symbol:
     """Numbers that are 1 if a uniform is below their probability, unless they are given.
@@ -203,7 +203,7 @@ def _at_once(g: Graph, output: NotesOutput, logits: Symbol, reading: Reading) ->
         numbers = (logits, reading.given, reading.uniforms)
         half = [value[:, start : start + D] for value in numbers]
         strike = [*drawn, reading.past[:, :D]] if start else []
-        drawn.append(_drawn(g, *half, reading.temperature, *strike))
+        drawn.append(_draw_bernoulli(g, *half, reading.temperature, *strike))
     _frame(g, output, logits, g.concat(drawn, 1))
 
 
@@ -214,7 +214,7 @@ def _frame(g: Graph, output: NotesOutput, logits: Symbol, drawn: Symbol) -> None
 
 def _frame_end(g: Graph, output: NotesOutput, columns: Symbol, reading: Reading) -> None:
     if output.end:
-        ending(g, columns[:, -1:], reading)
+        add_end_results(g, columns[:, -1:], reading)
 
 
 def _tied_end(g: Graph, output: TiedOutput, reading: Reading) -> None:
@@ -222,7 +222,7 @@ def _tied_end(g: Graph, output: TiedOutput, reading: Reading) -> None:
     if output.ending is not None:
         read = reading.h[:, :, : output.ending.in_features]
         odds = g("ReduceLogSumExp", linear(g, output.ending, read), axes=[1], keepdims=0)
-        ending(g, odds - math.log(output.notes), reading)
+        add_end_results(g, odds - math.log(output.notes), reading)
 
 
 # ---- over samples
@@ -234,8 +234,8 @@ def _gaussian(g: Graph, output: GaussianMixtureOutput, reading: Reading) -> None
     columns = linear(g, output.linear, g.squeeze(reading.h, 1))
     first, means, log_scales = g.split(g.reshape(columns, 0, 2 * F + 1, K), [1, F, F], 1)
     logits, scales = g.squeeze(first, 1), g("Exp", log_scales) + output.floor
-    chosen = g.unsqueeze(_chosen(g, logits, reading.uniforms[:, :1], reading), 1)
-    mean, scale = (g.squeeze(_of(g, values, chosen), 2) for values in (means, scales))
+    chosen = g.unsqueeze(_choose(g, logits, reading.uniforms[:, :1], reading), 1)
+    mean, scale = (g.squeeze(_pick(g, values, chosen), 2) for values in (means, scales))
     noise = _normal(g, reading.uniforms[:, 1:]) * reading.temperature
     drawn = _nearest(g, (mean + scale * noise) * output.deviation + output.mean, LEVEL_STEP)
     g.result("drawn", unless_given(g, drawn, reading.given), F)
@@ -254,14 +254,14 @@ def _sample_logistic(g: Graph, output: SampleLogisticOutput, reading: Reading) -
     fine = g("Where", spacing > LEVEL_STEP, fine, 1.0)
 
     choice, noise, rounding = (reading.uniforms[:, k : k + 1] for k in range(3))
-    chosen = _chosen(g, logits, choice, reading)
+    chosen = _choose(g, logits, choice, reading)
     noise = logistic_quantile(_inside(g, noise)) * temperature
-    deviation = _of(g, means, chosen) + _of(g, scales, chosen) * noise
-    at_one, now = (_mean_size(g, logits, means, scales, t) for t in (1.0, temperature))
+    deviation = _pick(g, means, chosen) + _pick(g, scales, chosen) * noise
+    size_at_one, size_now = (_mean_size(g, logits, means, scales, t) for t in (1.0, temperature))
     coldest = temperature <= COLDEST
-    deviation = deviation * g("Where", coldest, 1.0, at_one / now)
-    single = (rounding < fine) | coldest
-    drawn = _nearest(g, anchor + deviation, g("Where", single, LEVEL_STEP, spacing))
+    deviation = deviation * g("Where", coldest, 1.0, size_at_one / size_now)
+    is_fine = (rounding < fine) | coldest
+    drawn = _nearest(g, anchor + deviation, g("Where", is_fine, LEVEL_STEP, spacing))
     g.result("means", means + anchor, K)
     g.result("scales", scales, K)
     g.result("spacing", spacing, 1)
@@ -273,7 +273,7 @@ def _categorical(g: Graph, output: CategoricalOutput, reading: Reading) -> None:
     """Single samples of 256 mu-law levels."""
     h = g.squeeze(reading.h, 1)
     logits = linear(g, output.linear, h)
-    drawn = _of(g, mu_law.SAMPLES, _chosen(g, logits, reading.uniforms[:, :1], reading))
+    drawn = _pick(g, mu_law.SAMPLES, _choose(g, logits, reading.uniforms[:, :1], reading))
     _sample(g, output, h, reading, drawn, logits)
 
 
@@ -283,10 +283,10 @@ def _sample(
     g.result("drawn", unless_given(g, drawn, reading.given), 1)
     g.result("logits", logits, output.components)
     if output.ending is not None:
-        ending(g, linear(g, output.ending, h), reading)
+        add_end_results(g, linear(g, output.ending, h), reading)
 
 
-def _chosen(g: Graph, logits: Symbol, uniforms: Symbol, reading: Reading) -> Symbol:
+def _choose(g: Graph, logits: Symbol, uniforms: Symbol, reading: Reading) -> Symbol:
     """1 for the component (rows, K) that the uniforms (rows, 1) choose, as in `samples.choose`."""
     cumulative = g("CumSum", g("Softmax", logits / reading.temperature, axis=1), 1)
     beyond = cumulative / cumulative[:, -1:] > uniforms
@@ -294,7 +294,7 @@ def _chosen(g: Graph, logits: Symbol, uniforms: Symbol, reading: Reading) -> Sym
     return g.cast(g("Equal", g("CumSum", g.cast(beyond, INT64), 1), 1), FLOAT)
 
 
-def _of(g: Graph, values: Value, chosen: Symbol) -> Symbol:
+def _pick(g: Graph, values: Value, chosen: Symbol) -> Symbol:
     """The values (..., K) of the chosen component: (..., 1)."""
     return g.sum(chosen * values, -1)
 
@@ -312,7 +312,7 @@ def _mean_size(
     """See `logistic.mean_size`: (rows, 1)."""
     scales, sizes = scales * temperature, g("Abs", means)
     sizes = sizes + g("Softplus", -sizes / scales) * scales * 2.0
-    return _of(g, sizes, g("Softmax", logits / temperature, axis=1))
+    return _pick(g, sizes, g("Softmax", logits / temperature, axis=1))
 
 
 def _inside(g: Graph, uniforms: Symbol) -> Symbol:

@@ -49,8 +49,8 @@ _SLOPE = {"alpha": 1 / 6, "beta": 0.5}
 
 def array(weight: Tensor) -> NDArray[np.float32]:
     """A weight as stored in the graph."""
-    found: NDArray[np.float32] = weight.detach().cpu().float().numpy()
-    return found
+    converted: NDArray[np.float32] = weight.detach().cpu().float().numpy()
+    return converted
 
 
 def over_time(
@@ -68,30 +68,30 @@ def over_time(
     return after, h
 
 
-def resting(
-    g: Graph, unit: Unit, x: Symbol, state: Sequence[Symbol], moves: Symbol
+def on_changes(
+    g: Graph, unit: Unit, x: Symbol, state: Sequence[Symbol], steps: Symbol
 ) -> tuple[Sequence[Symbol], Symbol]:
-    """Like `over_time`, for a layer that steps only where it `moves` (T, 1), otherwise keeps h."""
+    """Like `over_time`, for a layer that steps only where `steps` (T, 1), and otherwise keeps h."""
 
     def body(*values: Symbol) -> Step:
-        *old, row, moves = values
+        *old, row, steps = values
         after, _ = over_time(g, unit, g.unsqueeze(row, 0), old)
-        new = [g("Where", moves, *both) for both in zip(after, old, strict=True)]
+        new = [g("Where", steps, *both) for both in zip(after, old, strict=True)]
         return new, new[:1]
 
-    after, (h,) = g.scan(body, state, [x, moves])
+    after, (h,) = g.scan(body, state, [x, steps])
     return after, h
 
 
 def _operator(
     g: Graph, unit: Unit, x: Symbol, state: Sequence[Symbol]
 ) -> tuple[Sequence[Symbol], Symbol]:
-    chosen, H, gates = OPERATORS[unit.spec.name], unit.hidden_size, unit.gates()
+    operator, H, gates = OPERATORS[unit.spec.name], unit.hidden_size, unit.gates()
 
     def stacked(term: str, *shape: int) -> NDArray[np.float32]:
-        weights = [gates[gate].get(term) for gate in chosen.gates]
+        weights = [gates[gate].get(term) for gate in operator.gates]
         arrays = [np.zeros(shape, np.float32) if w is None else array(w) for w in weights]
-        for place in chosen.negated:
+        for place in operator.negated:
             arrays[place] = -arrays[place]
         return np.concatenate(arrays)[np.newaxis]
 
@@ -104,18 +104,18 @@ def _operator(
     ]
     attributes: dict[str, object] = {"hidden_size": H}
     functions = [_FUNCTIONS[unit.activation]]
-    if chosen.op != "RNN":
+    if operator.op != "RNN":
         functions.insert(0, _FUNCTIONS[unit.gate_activation])
-    if chosen.op == "LSTM":
+    if operator.op == "LSTM":
         functions.append(functions[1])
         if unit.weights()["V"] is not None:
             inputs.append(g.constant(stacked("V", H)[:, : 3 * H], "V"))  # c's is zero
-    if chosen.op == "GRU":
-        attributes["linear_before_reset"] = chosen.reset_after
+    if operator.op == "GRU":
+        attributes["linear_before_reset"] = operator.reset_after
     if "HardSigmoid" in functions:
         attributes |= {f"activation_{name}": [value] for name, value in _SLOPE.items()}
     attributes["activations"] = functions
-    h, *after = g.several(1 + len(state), chosen.op, x, *inputs, **attributes)
+    h, *after = g.several(1 + len(state), operator.op, x, *inputs, **attributes)
     return [g.squeeze(each, 0) for each in after], g.squeeze(h, 1)
 
 
@@ -171,6 +171,6 @@ def _equations(g: Graph, unit: Unit, products: Symbol, state: Sequence[Symbol]) 
         if has_rows(node):
             with_rows.add(name)
     return [
-        found if isinstance(found := now[name], Symbol) and name in with_rows else expanded(found)
+        after if isinstance(after := now[name], Symbol) and name in with_rows else expanded(after)
         for name in spec.state
     ]

@@ -20,18 +20,18 @@ class Hall extends Sound {
      seconds. A few notes at a time are rendered without the hall, since a context slows down with
      each note that it knows of; the sum is then played in the hall. */
   async record(notes) {
-    const over = (some) => some.reduce((most, [, , , end]) => Math.max(most, end), 0) + DYING_SECONDS;
-    const within = (seconds) => {
-      const own = Object.assign(new this.constructor(), { kind: this.kind });
-      own.open(new OfflineAudioContext(2, Math.ceil(seconds * RECORDED_RATE), RECORDED_RATE));
-      return own;
+    const span = (some) => some.reduce((most, [, , , end]) => Math.max(most, end), 0) + DYING_SECONDS;
+    const offlineInstrument = (seconds) => {
+      const offline = Object.assign(new this.constructor(), { kind: this.kind });
+      offline.open(new OfflineAudioContext(2, Math.ceil(seconds * RECORDED_RATE), RECORDED_RATE));
+      return offline;
     };
-    const { context, input } = within(over(notes));
+    const { context, input } = offlineInstrument(span(notes));
     const buffer = context.createBuffer(2, context.length, RECORDED_RATE);
-    for (let from = 0; from < over(notes); from += AT_ONCE_SECONDS) {
+    for (let from = 0; from < span(notes); from += AT_ONCE_SECONDS) {
       const some = notes.filter(([, , begin]) => begin >= from && begin < from + AT_ONCE_SECONDS);
       if (!some.length) continue;
-      const dry = within(over(some) - from);
+      const dry = offlineInstrument(span(some) - from);
       dry.input.disconnect();
       dry.input.connect(dry.context.destination);
       for (const [pitch, velocity, begin, end] of some)

@@ -34,13 +34,13 @@ class Keyboard {
   }
 
   button({ left, width, kind, name, label }, number) {
-    const made = document.createElement("button");
+    const element = document.createElement("button");
     const look = { type: "button", className: `key ${kind}`, textContent: label, tabIndex: -1 };
-    Object.assign(made, look);
-    made.setAttribute("aria-label", name);
-    Object.assign(made.style, { left: `${100 * left}%`, width: `${100 * width}%` });
-    made.dataset.key = number;
-    return made;
+    Object.assign(element, look);
+    element.setAttribute("aria-label", name);
+    Object.assign(element.style, { left: `${100 * left}%`, width: `${100 * width}%` });
+    element.dataset.key = number;
+    return element;
   }
 
   /* Light the keys whose notes sound. */
@@ -77,17 +77,17 @@ class Keyboard {
     this.print();
   }
 
-  hold(by, key, loudness = PRESSED) {
-    if (this.down.get(by) === key || !(key in this.buttons)) return;
-    this.lift(by);
-    this.down.set(by, key);
+  hold(holder, key, loudness = PRESSED) {
+    if (this.down.get(holder) === key || !(key in this.buttons)) return;
+    this.lift(holder);
+    this.down.set(holder, key);
     this.press(key, loudness);
   }
 
-  lift(by) {
-    if (!this.down.has(by)) return;
-    const key = this.down.get(by);
-    this.down.delete(by);
+  lift(holder) {
+    if (!this.down.has(holder)) return;
+    const key = this.down.get(holder);
+    this.down.delete(holder);
     if (!this.isDown(key)) this.release(key);
   }
 
@@ -96,17 +96,17 @@ class Keyboard {
   }
 
   listenToPointers() {
-    const under = ({ clientX, clientY }) => {
-      const found = document.elementFromPoint(clientX, clientY);
-      return this.element.contains(found) ? Number(found.dataset.key) : NaN;
+    const keyUnder = ({ clientX, clientY }) => {
+      const target = document.elementFromPoint(clientX, clientY);
+      return this.element.contains(target) ? Number(target.dataset.key) : NaN;
     };
     this.element.addEventListener("pointerdown", (event) => {
       if (event.button) return;
       this.element.setPointerCapture(event.pointerId);
-      this.hold(event.pointerId, under(event));
+      this.hold(event.pointerId, keyUnder(event));
     });
     this.element.addEventListener("pointermove", (event) => {
-      if (this.down.has(event.pointerId)) this.hold(event.pointerId, under(event));
+      if (this.down.has(event.pointerId)) this.hold(event.pointerId, keyUnder(event));
     });
     for (const kind of ["pointerup", "pointercancel"])
       this.element.addEventListener(kind, (event) => this.lift(event.pointerId));
@@ -149,14 +149,14 @@ class Keyboard {
     const access = await navigator.requestMIDIAccess();
     const attach = () => {
       for (const input of access.inputs.values())
-        input.onmidimessage = ({ data }) => this.hear(...data);
+        input.onmidimessage = ({ data }) => this.onMidi(...data);
     };
     access.onstatechange = attach;
     attach();
     return access.inputs.size;
   }
 
-  hear(status, pitch, loudness) {
+  onMidi(status, pitch, loudness) {
     const kind = status & 0xf0;
     if (kind === 0x90 && loudness) this.hold(`midi ${pitch}`, pitch - LOWEST_PITCH, loudness);
     else if (kind === 0x80 || kind === 0x90) this.lift(`midi ${pitch}`);

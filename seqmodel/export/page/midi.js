@@ -14,18 +14,18 @@ function midiFile(notes, paces, pieces, grid) {
     const microseconds = Math.min(0xffffff, Math.round((1e6 * seconds * division) / ticksPerFrame));
     return [tick(first), 0, [0xff, 0x51, 3, ...bytes(microseconds, 3)]];
   });
-  const [beats, of] = [metre.beats, Math.log2(metre.frame)];
+  const [beats, log2Unit] = [metre.beats, Math.log2(metre.frame)];
   const bars = pieces.filter(() => framesPerBeat).map(({ first }) =>
-    [tick(Math.max(0, first)), 1, [0xff, 0x58, 4, beats, of, 24, 8]]);
+    [tick(Math.max(0, first)), 1, [0xff, 0x58, 4, beats, log2Unit, 24, 8]]);
   const tracks = [[[...tempo, ...bars], "tempo"]];
   for (const [part, name] of ["given", "drawn"].entries()) {
     const channel = CHANNELS[part];
-    const own = notes.filter((note) => note.given === (name === "given"));
-    const events = own.flatMap(({ key, first, last, velocity }) => [
+    const partNotes = notes.filter((note) => note.given === (name === "given"));
+    const events = partNotes.flatMap(({ key, first, last, velocity }) => [
       [tick(first), 1, [0x90 | channel, key + LOWEST_PITCH, velocity]],
       [Math.max(tick(last), tick(first) + 1), 0, [0x80 | channel, key + LOWEST_PITCH, 0]],
     ]);
-    if (own.length) tracks.push([events, name]);
+    if (partNotes.length) tracks.push([events, name]);
   }
   const head = [...bytes(1, 2), ...bytes(tracks.length, 2), ...bytes(division, 2)];
   const chunks = tracks.map(([events, name]) => chunk("MTrk", track(events, name)));

@@ -30,19 +30,19 @@ class Model {
   begin(seed, number) {
     this.arena.set(this.start);
     this.stream[0] = this.key = seedKey(seed, number);
-    this.drawn = this.held = 0;
+    this.drawn = this.heldFrames = 0;
     this.frame = null;
   }
 
   /* Another piece of sound begins, within this one. */
-  leave() {
+  beginAnother() {
     this.arena.set(this.start);
     this.stream[0] = this.key = seedKey(this.key);
-    this.held = 0;
+    this.heldFrames = 0;
   }
 
   /* What pieces are from the next on: 1 for each value that a label has, 0 for the others. */
-  tell(columns) {
+  setLabels(columns) {
     const start = new Float64Array(this.start.buffer);
     for (const [place] of this.labels) start[place] = 0;
     for (const [place, value, added] of this.labels) start[place] += columns[value] * added;
@@ -64,7 +64,7 @@ class Model {
     if (this.scale) frame.forEach((z, k) => (frame[k] = this.raw(z)));
     if (this.freeze && this.freezes(frame, before)) return { ended: true };
     this.drawn += 1;
-    if (this.pause && this.pauses(frame)) this.leave();
+    if (this.pause && this.pauses(frame)) this.beginAnother();
     const last = ended || (this.end && this.drawn >= this.longest);
     return { frame, ended: Boolean(last) && this.drawn % this.steps === 0 };
   }
@@ -73,15 +73,15 @@ class Model {
   freezes(frame, before) {
     const stays = (one, k) => one === (k < this.notes ? before[k] : 0);
     const holds = before && !this.kit && frame.every(stays);
-    this.held = frame.indexOf(1) < 0 ? 0 : holds ? this.held + 1 : 1;
-    return this.held > this.freeze.chord && this.drawn >= this.freeze.piece;
+    this.heldFrames = frame.indexOf(1) < 0 ? 0 : holds ? this.heldFrames + 1 : 1;
+    return this.heldFrames > this.freeze.chord && this.drawn >= this.freeze.piece;
   }
 
   /* Whether a pause lasts too long: see Pause in seqmodel/sampling/sampler.py. */
   pauses(frame) {
     const { level, frames } = this.pause;
-    this.held = frame.every((sample) => Math.abs(sample) <= level) ? this.held + 1 : 0;
-    return this.held >= (frames + 1) * this.steps && this.drawn % this.steps === 0;
+    this.heldFrames = frame.every((sample) => Math.abs(sample) <= level) ? this.heldFrames + 1 : 0;
+    return this.heldFrames >= (frames + 1) * this.steps && this.drawn % this.steps === 0;
   }
 
   /* A 16-bit level from -1 to below 1, of a sample as the unit reads it. */
@@ -121,10 +121,10 @@ function seedKey(...numbers) {
 
 /* A whole number as 32-bit words, the lowest first; 0 has one. */
 function words(number) {
-  const found = [];
+  const result = [];
   do {
-    found.push(Number(number & 0xffffffffn));
+    result.push(Number(number & 0xffffffffn));
     number >>= 32n;
   } while (number);
-  return found;
+  return result;
 }

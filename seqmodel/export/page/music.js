@@ -42,27 +42,27 @@ class MusicPage extends Page {
   harmonise() {
     const { player } = this;
     player.stop();
-    if (player.listening) player.take();
+    if (player.listening) player.endOpening();
     player.below = true;
     this.restart();
     this.play();
   }
 
   /* In a link, an opening is its notes, such as 60.0.4_64.4.2: pitch, first frame and length. */
-  openingOf(said) {
-    const text = said.get("opening") ?? "";
+  openingOf(params) {
+    const text = params.get("opening") ?? "";
     const notes = text.split("_").map((note) => note.split(".").map(Number));
     const opening = notes.map(([pitch, ...frames]) => [pitch - LOWEST_PITCH, ...frames]);
     const valid = /^(\d{1,3}\.\d{1,4}\.[1-9]\d{0,3}(_(?=\d)|$))+$/.test(text);
-    this.player.below = Boolean(this.parts.voices) && said.get("voices") === "below";
+    this.player.below = Boolean(this.parts.voices) && params.get("voices") === "below";
     const short = text.length <= LONGEST_LINK;
     return short && valid && opening.every(([key]) => key in KEYS) ? opening : [];
   }
 
-  described() {
+  linkParams() {
     const { given = [], below } = this.player;
     const notes = given.map(([key, ...frames]) => [key + LOWEST_PITCH, ...frames].join("."));
-    return super.described() + (notes.length ? `&opening=${notes.join("_")}` : "") +
+    return super.linkParams() + (notes.length ? `&opening=${notes.join("_")}` : "") +
       (notes.length && below ? "&voices=below" : "");
   }
 

@@ -45,9 +45,9 @@ class NotePlayer extends Player {
 
   /* Play on from where it stopped; or continue the opening played by hand. */
   start() {
-    if (this.listening) this.take();
+    if (this.listening) this.endOpening();
     super.start();
-    for (const note of this.sounding()) this.sing(note, this.timeOf(this.next));
+    for (const note of this.sounding()) this.startVoice(note, this.timeOf(this.next));
   }
 
   cut(frame) {
@@ -61,18 +61,18 @@ class NotePlayer extends Player {
   /* A frame, of which all, none or some keys are given. */
   play({ frame, number, place, given }) {
     const { model, next } = this;
-    const own = this.sounding().filter((note) => !note.byHand);
-    const held = new Map(own.map((note) => [note.key, note]));
+    const drawnNotes = this.sounding().filter((note) => !note.byHand);
+    const held = new Map(drawnNotes.map((note) => [note.key, note]));
     const begins = place !== undefined && this.pieces.at(-1)?.first !== next - place;
     if (begins) this.pieces.push({ first: next - place, number });
     for (let key = 0; key < model.notes; key += 1) {
       const note = held.get(key);
-      const own = given?.[key] ?? given;
-      const goesOn = note?.given === own && !(model.onsets && frame[model.notes + key]);
+      const isGiven = given?.[key] ?? given;
+      const goesOn = note?.given === isGiven && !(model.onsets && frame[model.notes + key]);
       if (note && !(frame[key] && goesOn)) this.end(note, next);
       if (!frame[key] || goesOn) continue;
-      const begun = this.begin(key, next, velocity(key, frame, place, this), own);
-      if (model.kit) this.end(begun, next + 1); /* a hit is not held */
+      const newNote = this.begin(key, next, velocity(key, frame, place, this), isGiven);
+      if (model.kit) this.end(newNote, next + 1); /* a hit is not held */
     }
     if (this.notes.length > MOST_NOTES) this.notes.splice(0, MOST_NOTES / 2);
   }
@@ -84,11 +84,11 @@ class NotePlayer extends Player {
   begin(key, first, loudness, given, byHand = false) {
     const note = { key, first, last: null, velocity: loudness, given, byHand };
     this.notes.push(note);
-    this.sing(note, this.timeOf(first));
+    this.startVoice(note, this.timeOf(first));
     return note;
   }
 
-  sing(note, time) {
+  startVoice(note, time) {
     note.voice = this.sound.strike(note.key + LOWEST_PITCH, note.velocity, time);
   }
 
@@ -99,23 +99,23 @@ class NotePlayer extends Player {
   }
 
   /* What was heard so far, of all pieces or of this one, whose first frame is then 0. */
-  heard(all) {
+  recording(all) {
     const { opening, position, pieces, paces } = this;
     const now = Math.ceil(position);
     const piece = opening ?? pieces.findLast(({ first }) => first <= position)?.first;
     const from = all ? 0 : piece ?? 0;
-    const since = (list) =>
+    const afterStart = (list) =>
       list.map((one) => ({ ...one, first: one.first - from })).filter(({ first }) => first >= 0);
-    const notes = since(this.notes.filter(({ first }) => first < now));
+    const notes = afterStart(this.notes.filter(({ first }) => first < now));
     for (const note of notes) note.last = Math.min(note.last ?? now, now) - from;
     const later = paces.filter((_, k) => !(paces[k + 1]?.first <= from));
-    const own = later.map(({ first, seconds }) => ({ first: Math.max(0, first - from), seconds }));
-    return { notes, paces: own, pieces: since(pieces) };
+    const kept = later.map(({ first, seconds }) => ({ first: Math.max(0, first - from), seconds }));
+    return { notes, paces: kept, pieces: afterStart(pieces) };
   }
 
   /* What was heard, as a file: "mid" or "wav". */
   async file(suffix, all) {
-    const { notes, paces, pieces } = this.heard(all);
+    const { notes, paces, pieces } = this.recording(all);
     if (suffix === "mid")
       return new Blob([midiFile(notes, paces, pieces, this.model.grid)], { type: "audio/midi" });
     const time = (frame) =>
@@ -141,8 +141,8 @@ class NotePlayer extends Player {
   press(key, loudness) {
     if (!this.running) this.listen();
     this.release(key);
-    const begun = this.begin(key, this.position, loudness, true, true);
-    if (this.model.kit) this.end(begun, begun.first + 1);
+    const newNote = this.begin(key, this.position, loudness, true, true);
+    if (this.model.kit) this.end(newNote, newNote.first + 1);
   }
 
   release(key) {
@@ -185,7 +185,7 @@ class NotePlayer extends Player {
   }
 
   /* Snap the opening to the grid, and make music that continues it. */
-  take() {
+  endOpening() {
     const { model, opening, seed, source, interrupted } = this;
     this.sounding().forEach((note) => this.end(note, this.position));
     const notes = this.notes.filter((note) => note.first >= opening);
@@ -203,7 +203,7 @@ class NotePlayer extends Player {
       .map(({ key, first, last }) => [key, first - opening, last - first]);
     this.opening = null;
     const old = source === interrupted.music.source ? null : source;
-    this.drawFrom(old, { seed, given: this.given, heard: true });
+    this.startSource(old, { seed, given: this.given, alreadyPlayed: true });
     this.next = Math.max(...notes.map((note) => note.last));
   }
 }
@@ -227,7 +227,7 @@ function* composed(model, piece, number) {
   const given = number ? [] : openingFrames(model, piece.given);
   for (const [place, frame] of given.entries()) {
     model.read(frame);
-    if (!piece.heard) yield { frame, number, place, given: true };
+    if (!piece.alreadyPlayed) yield { frame, number, place, given: true };
   }
   for (let place = given.length, ended = false; !ended; place += 1) {
     const drawn = model.draw(piece.temperature);

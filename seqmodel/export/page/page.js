@@ -22,7 +22,7 @@ class Page {
     this.paint();
     setInterval(() => player.fill(), 40);
     setInterval(() => this.address(), 500); /* browsers refuse more frequent updates */
-    setInterval(() => this.heed(), 300);
+    setInterval(() => this.checkSound(), 300);
   }
 
   listen() {
@@ -89,7 +89,7 @@ class Page {
     const { playing } = this.player;
     if (!/^\d+$/.test(seed.value)) seed.value = String(this.player.seed ?? seed.defaultValue);
     const values = ({ options }) => [...options].slice(1).map(({ selected }) => Number(selected));
-    this.player.told = this.labels.flatMap(values);
+    this.player.labels = this.labels.flatMap(values);
     this.player.restart(BigInt(seed.value), opening);
     this.say("Ready.");
     if (playing) this.play();
@@ -105,9 +105,9 @@ class Page {
 
   /* Set the piece of the address. Values that are missing or invalid are as on a new page. */
   open() {
-    const said = new URLSearchParams(location.hash.slice(1));
+    const params = new URLSearchParams(location.hash.slice(1));
     for (const input of this.settings) {
-      const value = said.get(input.name) ?? "";
+      const value = params.get(input.name) ?? "";
       const possible = input.name === "seed" ? /^\d{1,19}$/ : /^\d{1,3}(\.\d{1,2})?$/;
       input.value = possible.test(value) ? value : input.defaultValue;
       /* ranges clamp values to their ends */
@@ -116,28 +116,28 @@ class Page {
     }
     for (const menu of this.labels) {
       const options = [...menu.options];
-      const chosen = options.find(({ value }) => value === said.get(menu.name));
+      const chosen = options.find(({ value }) => value === params.get(menu.name));
       (chosen ?? options.find(({ defaultSelected }) => defaultSelected) ?? options[0]).selected = true;
     }
-    this.restart(this.openingOf(said));
-    this.link = this.described();
+    this.restart(this.openingOf(params));
+    this.link = this.linkParams();
   }
 
   openingOf() {}
 
-  described() {
+  linkParams() {
     const value = (input) => (input.name === "seed" ? this.player.seed : input.value);
-    const said = [...this.settings, ...this.labels].map((input) => [input.name, value(input)]);
-    return new URLSearchParams(said).toString();
+    const params = [...this.settings, ...this.labels].map((input) => [input.name, value(input)]);
+    return new URLSearchParams(params).toString();
   }
 
   address() {
-    const link = this.described();
+    const link = this.linkParams();
     if (link !== this.link) history.replaceState(null, "", `#${(this.link = link)}`);
   }
 
   async copy() {
-    const link = `${location.href.split("#")[0]}#${this.described()}`;
+    const link = `${location.href.split("#")[0]}#${this.linkParams()}`;
     const local = location.protocol === "file:";
     try {
       await navigator.clipboard.writeText(link);
@@ -171,7 +171,7 @@ class Page {
   say(text) {
     const { play, status } = this.parts;
     const { playing } = this.player;
-    if (this.said !== text) status.value = this.said = text;
+    if (this.lastStatus !== text) status.value = this.lastStatus = text;
     play.dataset.state = playing ? "playing" : "paused";
     play.querySelector("span").textContent = playing ? "Pause" : this.playText;
   }
@@ -186,25 +186,25 @@ class Page {
     this.show();
     if (!this.player.running) return;
     if (this.player.playing)
-      this.say(this.stuck ? NO_SOUND : this.player.next === 0 ? "Drawing."
+      this.say(this.stalled ? NO_SOUND : this.player.next === 0 ? "Drawing."
         : this.player.slow ? SLOW : this.player.remark ?? "Playing.");
     this.following = requestAnimationFrame(() => this.follow());
   }
 
   /* Notice when the sound's clock stands still: there is no device, or it was suspended. */
-  heed() {
+  checkSound() {
     const time = this.sound.context?.currentTime;
-    this.stuck = time === this.time && (this.sound.waking || this.player.running);
+    this.stalled = time === this.time && (this.sound.waking || this.player.running);
     this.time = time;
-    if (this.stuck && this.sound.waking) this.say(NO_SOUND);
+    if (this.stalled && this.sound.waking) this.say(NO_SOUND);
   }
 
   show() {
     const { invitation } = this.parts;
-    const begun = this.player.position > 0;
+    const started = this.player.position > 0;
     this.view.draw();
-    for (const button of this.saving) button.disabled = !begun;
-    invitation.hidden = begun || this.player.running;
+    for (const button of this.saving) button.disabled = !started;
+    invitation.hidden = started || this.player.running;
   }
 }
 

@@ -78,11 +78,11 @@ class Instrument extends Hall {
     const tones = audible.map(([ratio, detune, share, decay]) => {
       const options = { periodicWave: waves[kind], frequency: ratio * frequency, detune };
       const tone = new OscillatorNode(context, options);
-      const own = new GainNode(context, { gain: 0 });
-      own.gain.setValueAtTime(0, begin);
-      own.gain.linearRampToValueAtTime(share, begin + attack);
-      own.gain.setTargetAtTime(0, begin + attack, decay * fading);
-      tone.connect(own).connect(filter);
+      const envelope = new GainNode(context, { gain: 0 });
+      envelope.gain.setValueAtTime(0, begin);
+      envelope.gain.linearRampToValueAtTime(share, begin + attack);
+      envelope.gain.setTargetAtTime(0, begin + attack, decay * fading);
+      tone.connect(envelope).connect(filter);
       tone.start(begin);
       tone.stop(begin + 8 * decay * fading);
       return tone;

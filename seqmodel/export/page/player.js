@@ -55,18 +55,18 @@ class Player {
     Object.assign(this, { model, sound, temperature: 1 });
   }
 
-  /* Forget what was played, and start with the first piece of a seed; `more` describes it. */
-  restart(seed, more) {
+  /* Forget what was played, and start with the first piece of a seed; `options` describe it. */
+  restart(seed, options) {
     this.stop();
     this.seed = seed;
     this.base = this.next = 0;
-    this.drawFrom(this.source, { seed, ...more });
+    this.startSource(this.source, { seed, ...options });
   }
 
   /* From now on, draw this piece and those that follow it. */
-  drawFrom(old, piece) {
+  startSource(old, piece) {
     old?.end();
-    this.source = new Source(this.model, { ...piece, told: this.told }, () => this.fill());
+    this.source = new Source(this.model, { ...piece, labels: this.labels }, () => this.fill());
   }
 
   get playing() {
@@ -75,8 +75,8 @@ class Player {
 
   get position() {
     if (!this.running) return this.base;
-    const since = Math.max(0, this.sound.now() - this.since);
-    const reached = this.base + since / this.secondsPerFrame;
+    const elapsed = Math.max(0, this.sound.now() - this.startTime);
+    const reached = this.base + elapsed / this.secondsPerFrame;
     return this.playing ? Math.min(reached, this.next) : reached; /* only as far as it was drawn */
   }
 
@@ -86,18 +86,18 @@ class Player {
   }
 
   timeOf(frame) {
-    return this.since + (frame - this.base) * this.secondsPerFrame;
+    return this.startTime + (frame - this.base) * this.secondsPerFrame;
   }
 
   run(from, delay) {
     this.base = from;
-    this.since = this.sound.now() + delay;
+    this.startTime = this.sound.now() + delay;
     this.running = true;
   }
 
   start() {
-    this.late = 0; /* how often, recently, a frame was not drawn in time */
-    this.coming = []; /* frames passed to the sound that may not have been heard yet */
+    this.lateFrames = 0; /* how often, recently, a frame was not drawn in time */
+    this.scheduled = []; /* frames passed to the sound that may not have been heard yet */
     this.run(this.next, this.lead);
   }
 
@@ -112,7 +112,7 @@ class Player {
 
   /* Requeue what was drawn but not heard, for when playing resumes. */
   cut(frame) {
-    const unheard = this.coming.filter(({ at }) => at >= frame).map(({ drawn }) => drawn);
+    const unheard = this.scheduled.filter(({ at }) => at >= frame).map(({ drawn }) => drawn);
     this.source.waiting.unshift(...unheard);
     this.next = frame;
   }
@@ -124,7 +124,7 @@ class Player {
     const ahead = document.hidden ? Math.max(this.ahead, AHEAD_HIDDEN_SECONDS) : this.ahead;
     /* First, since what is drawn after a stall would otherwise sound all at once. */
     if (this.timeOf(this.next) < this.sound.now()) {
-      if (this.next > this.base) this.stumble();
+      if (this.next > this.base) this.onUnderrun();
       this.run(this.next, this.lead);
     }
     const { source } = this;
@@ -132,20 +132,20 @@ class Player {
       const drawn = source.waiting.shift();
       this.play(drawn);
       this.remark = drawn.remark;
-      this.coming.push({ at: this.next, drawn });
+      this.scheduled.push({ at: this.next, drawn });
       this.next += 1;
     }
-    source.ask(Math.ceil(AT_HAND_SECONDS / this.secondsPerFrame), this.temperature);
-    this.late *= 0.99;
-    this.coming = this.coming.filter(({ at }) => at >= Math.floor(this.position));
+    source.request(Math.ceil(AT_HAND_SECONDS / this.secondsPerFrame), this.temperature);
+    this.lateFrames *= 0.99;
+    this.scheduled = this.scheduled.filter(({ at }) => at >= Math.floor(this.position));
   }
 
-  stumble() {
-    this.late += 1;
+  onUnderrun() {
+    this.lateFrames += 1;
   }
 
   /* Whether frames have recently not been drawn in time. */
   get slow() {
-    return this.late > this.tolerance;
+    return this.lateFrames > this.tolerance;
   }
 }

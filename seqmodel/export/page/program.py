@@ -52,24 +52,24 @@ def program(model: SequenceModel, *, voices: bool) -> dict[str, Any] | None:
     model = sampler.model
     with torch.no_grad(), emitting_for(PORTABLE):
         compiled = CompiledModel.of(model)
-        of_past = compiled.arena.size
+        past_size = compiled.arena.size
         stream, draws = compiled.arena.take(1, dtype=torch.int64), list[list[Call]]()
         for temperature in TEMPERATURES:  # all have their buffers in the same places
-            own = replace(compiled, arena=copy(compiled.arena))
-            draw = model.output.compiled_draw(own.draw_setting(1, temperature))
+            own_model = replace(compiled, arena=copy(compiled.arena))
+            draw = model.output.compiled_draw(own_model.draw_setting(1, temperature))
             if draw is None:
                 return None
             count = model.output.uniforms_per_frame
-            draws.append([_taking(stream, draw.uniforms, count, later=True), draw.call])
-        filled, slots = list[list[Call]](), dict[str, Slot]()
+            draws.append([_take_call(stream, draw.uniforms, count, later=True), draw.call])
+        voice_calls, slots = list[list[Call]](), dict[str, Slot]()
         if voices and isinstance(model.output, NotesOutput):
-            own = replace(compiled, arena=copy(compiled.arena))
-            filled, slots = _voices(model.output, own, stream)
-        variants = {_functions(calls): calls for calls in [*draws, *filled]}
-        of_draws = len({_functions(calls) for calls in draws})
-        code = _code(compiled.calls, [*variants.values()], of_draws)
-        sequences = [compiled.calls, *draws, *filled]
-    start, last = own.arena.memory(), compiled.inputs.last
+            own_model = replace(compiled, arena=copy(compiled.arena))
+            voice_calls, slots = _voices(model.output, own_model, stream)
+        variants = {_functions(calls): calls for calls in [*draws, *voice_calls]}
+        draw_variants = len({_functions(calls) for calls in draws})
+        code = _code(compiled.calls, [*variants.values()], draw_variants)
+        sequences = [compiled.calls, *draws, *voice_calls]
+    start, last = own_model.arena.memory(), compiled.inputs.last
     start[:] = 0
     compiled.begin(start, sampler.start)
     memory = _Memory()
@@ -81,23 +81,23 @@ def program(model: SequenceModel, *, voices: bool) -> dict[str, Any] | None:
         if isinstance(field, Tensor)
     }
     narrow = {key: array for key, array in tensors.items() if _is_narrow(array)}
-    places = {key: memory.put(array, narrow=True) for key, array in narrow.items()}
+    addresses = {key: memory.put(array, narrow=True) for key, array in narrow.items()}
     widened = (memory.end - STACK) // ITEMSIZE
     arena = memory.put(start)
-    places |= {key: memory.put(array) for key, array in tensors.items() if key not in narrow}
+    addresses |= {key: memory.put(array) for key, array in tensors.items() if key not in narrow}
 
     def number(field: int | Tensor | Slot) -> int:
         if isinstance(field, Slot):
             return arena + field.start
-        return field if isinstance(field, int) else places[_key(field)]
+        return field if isinstance(field, int) else addresses[_key(field)]
 
-    before, *of_sequences = (
+    before, *field_addresses = (
         memory.put(np.array([number(field) for call in calls for field in call.fields]))
         for calls in sequences
     )
     numbers = {functions: k for k, functions in enumerate(variants)}
     kinds = [numbers[_functions(calls)] for calls in sequences[1:]]
-    steps = [*zip(of_sequences, kinds, strict=True)]
+    steps = [*zip(field_addresses, kinds, strict=True)]
     return {
         "program": b64encode(zlib.compress(memory.data + code, 9)).decode("ascii"),
         "code": len(memory.data),
@@ -110,9 +110,9 @@ def program(model: SequenceModel, *, voices: bool) -> dict[str, Any] | None:
         "stream": arena + stream.start,
         "last": [arena + last.start, *last.shape],
         "frameSize": model.output.frame_size,
-        "labels": _told(model, compiled, sampler.start),
+        "labels": _label_effects(model, compiled, sampler.start),
         "voices": {
-            **{"particles": PARTICLES, "candidates": CANDIDATES, "past": of_past},
+            **{"particles": PARTICLES, "candidates": CANDIDATES, "past": past_size},
             **{name: number(slot) for name, slot in slots.items()},
             "steps": steps[len(draws) :],
             "by": {"free": FREE, "on": ON, "off": OFF},
@@ -120,28 +120,28 @@ def program(model: SequenceModel, *, voices: bool) -> dict[str, Any] | None:
     }
 
 
-def _told(
+def _label_effects(
     model: SequenceModel, compiled: CompiledModel, start: Carry
 ) -> list[tuple[int, int, float]]:
     """What labels add to a piece's initial numbers: the index among those of the arena, the index
     of the value among those of all labels, and the amount.
     """
 
-    def begun(labels: list[int]) -> NDArray[np.float64]:
+    def initial_memory(labels: list[int]) -> NDArray[np.float64]:
         memory = compiled.arena.memory()
         memory[:] = 0
         compiled.begin(memory, model.with_labels(start, np.array([labels])))
         return memory.view(np.float64)
 
     sizes = [len(values) for values in model.known_labels.values()]
-    added = list[tuple[int, int, float]]()
-    none = begun([0] * len(sizes)) if sizes else np.zeros(0)
+    effects = list[tuple[int, int, float]]()
+    base = initial_memory([0] * len(sizes)) if sizes else np.zeros(0)
     for label, size in enumerate(sizes):
         for value in range(1, 1 + size):
             number = sum(sizes[:label]) + value - 1
-            more = begun([value if k == label else 0 for k in range(len(sizes))]) - none
-            added += [(place, number, more[place]) for place in np.flatnonzero(more).tolist()]
-    return added
+            effect = initial_memory([value if k == label else 0 for k in range(len(sizes))]) - base
+            effects += [(place, number, effect[place]) for place in np.flatnonzero(effect).tolist()]
+    return effects
 
 
 def _voices(
@@ -159,17 +159,17 @@ def _voices(
     assert draw.logits is not None
     last = model.inputs.last
     copied, one = take(*last.shape), take(1)
-    byte, whole = torch.uint8, torch.int64
+    byte, int64 = torch.uint8, torch.int64
     arrays = {
         "frames": take(N, M, F, dtype=byte), "logits": take(N, M, F + 1),
         "x": take(F, dtype=byte), "free": take(F, dtype=byte), "at": take(N),
         "before": take(N, F, dtype=byte), "gains": take(N, M), "weights": take(N),
-        "chosen": take(N, dtype=whole),
+        "chosen": take(N, dtype=int64),
     }  # fmt: skip
     shares, facts = take(N), take(2)
-    ancestors, picked = take(N, dtype=whole), take(1, dtype=whole)
+    ancestors, picked = take(N, dtype=int64), take(1, dtype=int64)
     settings = {"N": N, "M": M, "F": F, "D": output.notes, "ends": int(output.end)}
-    over = [text_call(kernel_of(WEIGH), over=k, **settings, **arrays) for k in (0, 1)]
+    weigh_calls = [text_call(kernel_of(WEIGH), over=k, **settings, **arrays) for k in (0, 1)]
     weights = {"weights": arrays["weights"], "shares": shares, "facts": facts}
     share = text_call(kernel_of(SHARE), N=N, number=N, **weights)
     for_all, for_one = (
@@ -178,13 +178,13 @@ def _voices(
         )
         for count, chosen in ((N, ancestors), (1, picked))
     )
-    uniforms, another = _taking(stream, arrays["at"], N), _taking(stream, one, 1)
-    refill = _taking(stream, draw.uniforms, M * output.uniforms_per_frame, later=True)
+    uniforms, one_uniform = _take_call(stream, arrays["at"], N), _take_call(stream, one, 1)
+    refill = _take_call(stream, draw.uniforms, M * output.uniforms_per_frame, later=True)
     sequences = [
         [refill, copy_call(copied, last), draw.call],
-        *([uniforms, weigh, share] for weigh in over),
-        [another, for_all],
-        [share, another, for_one],
+        *([uniforms, weigh, share] for weigh in weigh_calls),
+        [one_uniform, for_all],
+        [share, one_uniform, for_one],
     ]
     return sequences, {
         **{"forced": draw.forced, "drawn": draw.frames, "scores": draw.logits},
@@ -206,7 +206,7 @@ def _code(before: Sequence[Call], sequences: Sequence[Sequence[Call]], draws: in
     """
     module = ir.Module("page")
     kinds = [POINTER, POINTER, _FLAG]
-    with function(module, "step", kinds, ITEMSIZE, _FLAG) as (e, fields, of_sequence, number):
+    with function(module, "step", kinds, ITEMSIZE, _FLAG) as (e, fields, sequence_fields, number):
         b = e.builder
         with b.if_then(b.icmp_unsigned("!=", fields, ir.Constant(POINTER, None))):
             write_calls(e, [call.shape for call in before], fields)
@@ -218,17 +218,17 @@ def _code(before: Sequence[Call], sequences: Sequence[Sequence[Call]], draws: in
             b.position_at_end(block)
             shapes = [call.shape for call in calls]
             if k < draws:
-                place = write_calls(e, shapes[:-1], of_sequence)
+                place = write_calls(e, shapes[:-1], sequence_fields)
                 ended = call_at(b, calls[-1].function, INT, [place, e.int(0)])
                 b.ret(b.trunc(ended, _FLAG))
             elif k == draws:
-                rest = write_calls(e, shapes[:-2], of_sequence)
+                rest = write_calls(e, shapes[:-2], sequence_fields)
                 with e.loop(0, CANDIDATES) as n:
                     place = write_calls(e, shapes[-2:-1], rest)
                     call_at(b, calls[-1].function, INT, [place, n])
                 b.ret(_FLAG(0))
             else:
-                write_calls(e, shapes, of_sequence)
+                write_calls(e, shapes, sequence_fields)
                 b.ret(_FLAG(0))
         b.position_at_end(none)
         b.ret(_FLAG(0))
@@ -243,11 +243,11 @@ class _Memory:
 
     def put(self, array: NDArray[Any], *, narrow: bool = False) -> int:
         """Append an array, and return its address."""
-        place, size = self.end, -(-array.nbytes // _ALIGNED) * _ALIGNED
+        address, size = self.end, -(-array.nbytes // _ALIGNED) * _ALIGNED
         stored = array.astype("<f4") if narrow else array
         self.data += stored.tobytes().ljust(size // 2 if narrow else size, b"\0")
         self.end += size
-        return place
+        return address
 
 
 def _key(tensor: Tensor) -> Any:
@@ -263,12 +263,12 @@ def _is_narrow(array: NDArray[Any]) -> bool:
 # ---- the uniforms of the piece's stream
 
 
-def _taking(stream: Slot, uniforms: Slot, count: int, *, later: bool = False) -> Call:
+def _take_call(stream: Slot, uniforms: Slot, count: int, *, later: bool = False) -> Call:
     """The call that takes the next uniforms; with `later`, their start, for a draw to read."""
-    return step_call(_write_taken, later, count=count, stream=stream, uniforms=uniforms)
+    return step_call(_write_take, later, count=count, stream=stream, uniforms=uniforms)
 
 
-def _write_taken(e: Emitter, f: dict[str, Any], later: bool) -> None:
+def _write_take(e: Emitter, f: dict[str, Any], later: bool) -> None:
     b = e.builder
     state = b.load(f["stream"], typ=INT)
 

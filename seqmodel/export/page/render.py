@@ -92,13 +92,13 @@ def export_page(
     content |= {"name": name, "rate": run.frame.rate, **_shape(run), **drawing}
     if seed is None:
         seed = _sounding_seed(run, temperature)
-    drawn, suffix = ("sound", "wav") if kind == "sound" else ("music", "mid")
-    title = title or f"{drawn.capitalize()} by a neural network"
-    begins = {"seed": str(seed), "temperature": f"{temperature:g}"}
-    texts = {"title": title, "lead": LEADS[kind], **begins}
-    texts |= {"labels": _menus(run), "about": _about(run, suffix, begins)}
+    noun, suffix = ("sound", "wav") if kind == "sound" else ("music", "mid")
+    title = title or f"{noun.capitalize()} by a neural network"
+    initial = {"seed": str(seed), "temperature": f"{temperature:g}"}
+    texts = {"title": title, "lead": LEADS[kind], **initial}
+    texts |= {"labels": _menus(run), "about": _about(run, suffix, initial)}
     texts["data"] = Markup(json.dumps(content).replace("<", "\\u003c"))  # cannot end its element
-    body = filled(_of_kinds(resource(__package__, "page.html"), blocks), **texts, **tempos)
+    body = filled(_keep_kinds(resource(__package__, "page.html"), blocks), **texts, **tempos)
     files = ["model", "worker", "player", "page", *SCRIPTS[kind].split()]
     sounds = [f"const SOUNDS = {json.dumps(SOUNDS)};"] if kind == "drums" else []
     parts = ['"use strict";', *sounds, *(resource(__package__, f"{file}.js") for file in files)]
@@ -115,13 +115,13 @@ def export_page(
     return html.encode()
 
 
-def _of_kinds(html: str, kinds: Collection[str]) -> str:
+def _keep_kinds(html: str, kinds: Collection[str]) -> str:
     """The HTML without what is between <!--kind--> and <!--/kind--> of kinds other than these."""
 
-    def kept(found: re.Match[str]) -> str:
-        return _of_kinds(found[2], kinds) if found[1] in kinds else ""
+    def replacement(match: re.Match[str]) -> str:
+        return _keep_kinds(match[2], kinds) if match[1] in kinds else ""
 
-    return re.sub(r"(?s)<!--(\w+)-->(.*?)<!--/\1-->", kept, html)
+    return re.sub(r"(?s)<!--(\w+)-->(.*?)<!--/\1-->", replacement, html)
 
 
 def _sounding_seed(run: Run, temperature: float) -> int:
@@ -129,15 +129,15 @@ def _sounding_seed(run: Run, temperature: float) -> int:
     sampler, notes = Sampler(run.model, temperature=temperature), run.model.output.frame_size
     if isinstance(run.model.output, NotesOutput):
         frame = cast(PianoRollFrames, run.frame)
-        rate, usual = 1 / frame.grid.seconds_per_frame(_tempo(frame)), None
+        rate, deviation = 1 / frame.grid.seconds_per_frame(_tempo(frame)), None
     else:
-        rate, usual = run.frame.rate / run.frame.frame_size, run.frame.deviation
+        rate, deviation = run.frame.rate / run.frame.frame_size, run.frame.deviation
     count, levels = max(1, round(rate)), dict[int, float]()
     for seed in SEEDS:
         drawn = np.concatenate([*sampler.piece(count, seed=seed)])[:, :notes]
-        heard = drawn.any(axis=1).sum() / count if usual is None else drawn.std() / usual
-        levels[seed] = float(heard)
-        if heard >= SOUNDING:
+        level = drawn.any(axis=1).sum() / count if deviation is None else drawn.std() / deviation
+        levels[seed] = float(level)
+        if level >= SOUNDING:
             break
     return max(levels, key=lambda seed: levels[seed])
 
@@ -184,11 +184,11 @@ def _tempos(frame: PianoRollFrames, tempo: int | None) -> dict[str, int]:
                 "--tempo is for music in beats, and this run's frames are of real time"
             )
         return {}
-    plain = _tempo(frame)
-    least, most = min(40, plain), max(240, plain)
+    train_tempo = _tempo(frame)
+    least, most = min(40, train_tempo), max(240, train_tempo)
     if tempo is not None and not least <= tempo <= most:
         raise UsageError(f"--tempo goes from {least} to {most}, not {tempo}")
-    return {"least": least, "most": most, "plain": plain, "tempo": tempo or plain}
+    return {"least": least, "most": most, "plain": train_tempo, "tempo": tempo or train_tempo}
 
 
 def _menus(run: Run) -> Markup:
@@ -204,9 +204,9 @@ def _menus(run: Run) -> Markup:
     return joined(*menus)
 
 
-def _about(run: Run, suffix: str, begins: dict[str, str]) -> Markup:
+def _about(run: Run, suffix: str, initial: dict[str, str]) -> Markup:
     units, whole = run.model.parameter_counts()
-    options = [word for name, value in begins.items() for word in (f"--{name}", value)]
+    options = [word for name, value in initial.items() for word in (f"--{name}", value)]
     command = ["seqmodel", "sample", f"out.{suffix}", "--run", run.folder.name, *options]
     items = (
         ("model", model_in_words(run)),

@@ -47,8 +47,8 @@ class SamplePlayer extends Player {
     return Math.max(1, 2 * this.lead);
   }
 
-  stumble() {
-    super.stumble();
+  onUnderrun() {
+    super.onUnderrun();
     this.lead = Math.min(2 * this.lead, MOST_LEAD);
   }
 
@@ -69,10 +69,10 @@ class SamplePlayer extends Player {
   /* What was heard, of all pieces or of this one, as a file of at most the last ten minutes. */
   file(suffix, all) {
     const { block, blocks, position, pieces } = this;
-    const heard = Math.ceil(position);
-    const first = Math.max(0, heard - KEPT_SECONDS / BLOCK_SECONDS);
-    const samples = new Float32Array((heard - first) * block);
-    blocks.slice(first, heard).forEach((one, k) => samples.set(one, k * block));
+    const end = Math.ceil(position);
+    const first = Math.max(0, end - KEPT_SECONDS / BLOCK_SECONDS);
+    const samples = new Float32Array((end - first) * block);
+    blocks.slice(first, end).forEach((one, k) => samples.set(one, k * block));
     const piece = all ? 0 : pieces.findLast((begins) => begins <= position * block) ?? 0;
     return wavFile([samples.subarray(Math.max(0, piece - first * block))], this.rate);
   }

@@ -41,12 +41,12 @@ function fill(model, seed, melody, free) {
     let inArena = null;
     const after = particles.map(({ before, frame }, k) => {
       if (!steps.has(before)) steps.set(before, new Map());
-      const found = steps.get(before).get(String(frame));
-      if (!found || found !== inArena) past.set(found ?? before);
+      const cached = steps.get(before).get(String(frame));
+      if (!cached || cached !== inArena) past.set(cached ?? before);
       last.set(frame);
       copied.set(frame);
-      run(0, found ? 0 : model.before);
-      inArena = found ?? past.slice();
+      run(0, cached ? 0 : model.before);
+      inArena = cached ?? past.slice();
       steps.get(before).set(String(frame), inArena);
       frames.set(drawn, k * M * F);
       logits.set(scores, k * M * (F + 1));

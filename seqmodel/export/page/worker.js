@@ -6,22 +6,22 @@ const AT_HAND_SECONDS = 0.4; /* drawn or being drawn, but not yet passed to the 
 /* What `draws` yields for a piece, in `waiting` as soon as it is drawn. */
 class Source {
   waiting = [];
-  asked = 0; /* how many are being drawn */
+  requested = 0; /* how many are being drawn */
 
-  constructor(model, piece, arrived) {
+  constructor(model, piece, onFrame) {
     this.worker = new Worker(SCRIPT);
     this.worker.onerror = failed;
     this.worker.onmessage = ({ data }) => {
-      this.asked -= 1;
+      this.requested -= 1;
       this.waiting.push(data);
-      arrived();
+      onFrame();
     };
     this.worker.postMessage([model, piece]);
   }
 
   /* Request frames until this many are waiting or being drawn. */
-  ask(count, temperature) {
-    for (; this.asked + this.waiting.length < count; this.asked += 1)
+  request(count, temperature) {
+    for (; this.requested + this.waiting.length < count; this.requested += 1)
       this.worker.postMessage(temperature);
   }
 
@@ -32,9 +32,9 @@ class Source {
 
 /* The Worker's response to the first message, and to those that request frames. */
 function work({ data: [model, piece] }) {
-  const own = new Model(model);
-  own.tell(piece.told);
-  const frames = draws(own, piece);
+  const instance = new Model(model);
+  instance.setLabels(piece.labels);
+  const frames = draws(instance, piece);
   onmessage = ({ data }) => {
     piece.temperature = data;
     postMessage(frames.next().value);
