@@ -220,7 +220,7 @@ class Config:
     )
     held: bool = setting(False, "Whether clocks also use, with ages, how long nothing has changed.")
     by_part: bool = setting(
-        False, "Whether velocity and timing also read the last levels of the note's own part."
+        False, "Whether velocity and timing also read how often the note's part had each level."
     )
     ages: bool = setting(
         False,

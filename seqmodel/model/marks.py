@@ -308,7 +308,7 @@ CHORD = 4
 SCALARS = 20
 OF_NAMES = 6
 """Numbers that a strike reads for each name."""
-KEPT = 0.95
+FORGETTING = 0.95
 """What a part's counts of levels are multiplied by after each of its strikes."""
 BOUND = 20.0
 """Beyond this, tanh is 1 or -1 to the last bit."""
@@ -444,7 +444,7 @@ def add_level(
     if part > 0:
         of_part = piece[OF_PIECE + (OF_NAME + D) * G + (1 + L) * (part - 1) :]
         for other in range(L):
-            of_part[1 + other] *= KEPT
+            of_part[1 + other] *= FORGETTING
         of_part[level] += 1.0
         of_part[0] = float(level)
 

@@ -184,7 +184,7 @@ class NoteUnitOutput(TiedOutput):
                 above = self.first.changed_below(frame, past)[:, n : n + 1]
                 logits[:, note] = torch.where(above, logits[:, note], first[:, note])
             scaled = self.tempered(logits, frame, past, temperature) if temperature else logits
-            heat = float(temperature > 0)
+            heat = float(temperature > 0)  # the logits are divided by it already
             frame[:, note] = self.draw(scaled[:, note], past[:, note], uniforms[:, note], heat)
         return Drawn(frame, self.ends(h, uniforms))
 

@@ -21,18 +21,14 @@ CPU = torch.device("cpu")
 OFFSET, OUTSIDE = 1e-9, 0.1
 
 
-def known_at(rate, roughest=0.0):
-    """Steering that differs from node to node and stage to stage.
-
-    `voice` is sharper at times, and than 150 rougher.
-    """
+def known_at(rate):
+    """Steering that differs from node to node and stage to stage; `voice` is sharper at times."""
     random, M = np.random.default_rng(7), predictors_at(rate).reported_coefficients
     pushes, voices = random.uniform(-0.5, 0.5, (2, 16))
     low = random.uniform(-0.6, 0, (16, M))
     ranges = np.concatenate([low, low + random.uniform(0.1, 0.8, (16, M))], 1)
     tables = pushes, 0 * pushes, voices, 0 * voices, ranges
-    tables = map(torch.from_numpy, tables)
-    return TrainingStatistics(0.2, 4.0, 200.0, roughest, *tables, strength=1.5)
+    return TrainingStatistics(0.2, 4.0, 200.0, 1.5, *map(torch.from_numpy, tables))
 
 
 def start(rate, B):
@@ -59,23 +55,20 @@ def lattice_by_hand(x, order, forget):
     return np.array(said), np.array(ks), np.array(bs)
 
 
-def steered_by_hand(known, last, anchor, level, loud, sharp, lattice, t, pitch):
+def steered_by_hand(rate, anchor, level, loud, sharp, lattice, t, pitch):
     """The anchor and its level, full scale 1, from the formulas of `steering`."""
-    (peak, share, echo), M = pitch, known.ranges.shape[1] // 2
+    known, (peak, share, echo), M = known_at(rate), pitch, predictors_at(rate).reported_coefficients
     table = np.column_stack([known.pushes, known.ranges]).T
     row = [np.interp(min(math.log2(loud), 15), np.arange(16), column) for column in table]
     push, low, high = row[0], np.array(row[1 : 1 + M]), np.array(row[1 + M :])
     voice = np.interp(15 + 5 * math.log2(share), np.arange(16), known.voices)
     k, b = (each[t][:M] for each in lattice)
     pull = OUTSIDE * (np.minimum(np.maximum(k, low), high) - k) @ b
-    last = 0.5 * last if known.roughest else 0
-    moved = last + (anchor - last) * min(1, 200 / sharp) ** 1.5
-    moved += 1.5 * (pull + peak * (1 - peak) * voice * echo)
-    level = min(level * math.exp(1.5 * push), known.roughest or math.inf)
-    return [np.clip(moved, -32768, 32767) / 32768, level / 32768]
+    moved = anchor * min(1, 200 / sharp) ** 1.5 + 1.5 * (pull + peak * (1 - peak) * voice * echo)
+    return [np.clip(moved, -32768, 32767) / 32768, level * math.exp(1.5 * push) / 32768]
 
 
-def features_by_hand(samples, rate, known, orders, lags, step):
+def features_by_hand(samples, rate, orders, lags, step):
     """The features after each sample of one piece (T,), from the definitions."""
     x = samples * 32768 + OFFSET
     T, times = len(x), (0.010, 0.003, 0.025, 0.0625)
@@ -128,15 +121,7 @@ def features_by_hand(samples, rate, known, orders, lags, step):
                     [max(*acf, 1e-3), math.log2(lag / lags[-1])],
                     [certain, grid / 32768],
                     steered_by_hand(
-                        known,
-                        x[t],
-                        said[0][t],
-                        slow[t],
-                        loud[t],
-                        sharp[t],
-                        lattices[0][1:],
-                        t,
-                        voice,
+                        rate, said[0][t], slow[t], loud[t], sharp[t], lattices[0][1:], t, voice
                     ),
                 ]
             )
@@ -145,20 +130,19 @@ def features_by_hand(samples, rate, known, orders, lags, step):
 
 
 @pytest.mark.parametrize(
-    ("rate", "orders", "lags", "step", "grid", "roughest"),
+    ("rate", "orders", "lags", "step", "grid"),
     [
-        (8000, (16, 8, 32, 32), range(20, 161), 1, 8, 0.0),  # an old run
-        (20000, (40, 20, 64, 64), range(25, 201), 2, 1, 150.0),
+        (8000, (16, 8, 32, 32), range(20, 161), 1, 8),
+        (20000, (40, 20, 64, 64), range(25, 201), 2, 1),
     ],
 )
-def test_features_are_what_their_definitions_say(rate, orders, lags, step, grid, roughest):
+def test_features_are_what_their_definitions_say(rate, orders, lags, step, grid):
     """Guards against a sum, lag, scale or line that is a sample off, or reads the next sample."""
-    samples, known = voice(260, grid=grid), known_at(rate, roughest)
-    predictors, _, memory = start(rate, 1)
+    samples = voice(260, grid=grid)
+    predictors, known, memory = start(rate, 1)
     told, _ = compiled_inputs(predictors, known, samples, memory)
-    expected = features_by_hand(samples[:, 0].numpy(), rate, known, orders, list(lags), step)
+    expected = features_by_hand(samples[:, 0].numpy(), rate, orders, list(lags), step)
     np.testing.assert_allclose(told[:, 0].numpy(), expected, rtol=1e-9, atol=1e-9)
-    assert (expected[:, -1].max() == roughest / FULL) == (roughest > 0)
     assert expected[-1, -5] != 0  # it has found a period
 
 

@@ -27,7 +27,7 @@ PAIRS = [
     ("tanh", "torch-nn"), ("lstm-nopeephole", "torch-nn"), ("gru-reset-after", "torch-nn"),
 ]  # fmt: skip
 WIDE = 1 << 20, 1
-"""Of `recurrence.WIDE`: gradients of W and U are summed afterwards, or step by step."""
+"""Of `recurrence.MANY_ROWS`: gradients of W and U are summed afterwards, or step by step."""
 
 
 def random_unit(name, input_size, hidden_size, *, dtype=torch.float64, seed=0, **options):

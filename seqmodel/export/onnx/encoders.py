@@ -506,10 +506,8 @@ def _features(
             pull = pull + g("Clip", each[:, :1], -limit, limit) * slow * share
             limit = steering.MOST_LOUDER
             push = push + g("Clip", each[:, 1:] * steering.LOUDER, -limit, limit) * share
-        last = latest(sounds.SAMPLES, 1) * (steering.KEPT if known.roughest else 0.0)
-        new_anchor = _within_full_scale(g, last + (anchor - last) * softer + pull * strength)
-        level = slow * (push * strength).exp()
-        return [new_anchor, g("Min", level, known.roughest) if known.roughest else level]
+        new_anchor = _within_full_scale(g, anchor * softer + pull * strength)
+        return [new_anchor, slow * (push * strength).exp()]
 
     odds = g("Pow", grid, parts["seen"]) * known.share
     certainty = g("Where", grid > 1.0, odds / (odds + (1 - known.share)), 0.0)

@@ -228,17 +228,17 @@ def _write_pack(e: Emitter, f: dict[str, Any], thread: Any, threads: Any, transp
 
 
 def copy_panel(
-    e: Emitter, source: Any, stride: Any, columns: Any, k: Any, target: Any, vectors: int
+    e: Emitter, source: Any, stride: Any, columns: Any, k: Any, panel: Any, vectors: int
 ) -> None:
     """Copy k rows of `columns` columns into a panel `vectors` wide, padded with zeros."""
     masks = [e.first_lanes(e.builder.sub(columns, e.int(v * e.lanes))) for v in range(vectors)]
     with e.loop(0, k) as n:
         for v in range(vectors):
             value = e.load(e.offset(source, e.mul(n, stride), v * e.lanes), masks[v])
-            e.store(value, e.offset(target, e.mul(n, vectors * e.lanes), v * e.lanes))
+            e.store(value, e.offset(panel, e.mul(n, vectors * e.lanes), v * e.lanes))
 
 
-def _copy_columns(e: Emitter, source: Any, columns: Any, K: Any, target: Any) -> None:
+def _copy_columns(e: Emitter, source: Any, columns: Any, K: Any, panel: Any) -> None:
     """`copy_panel` of a transpose: reads a vector down one column at a time, scatters it over rows.
 
     If read row by row, columns whose stride is a power of two would evict each other from the
@@ -249,4 +249,4 @@ def _copy_columns(e: Emitter, source: Any, columns: Any, K: Any, target: Any) ->
         remaining = b.sub(K, k)
         count = b.select(b.icmp_signed("<", n, columns), remaining, e.int(0))
         values = e.load(e.offset(source, e.mul(n, K), k), e.first_lanes(count))
-        e.scatter(values, e.offset(target, e.mul(k, width), n), width, remaining)
+        e.scatter(values, e.offset(panel, e.mul(k, width), n), width, remaining)

@@ -4,8 +4,8 @@ A model that reads its own samples drifts, however well it predicts: being a ten
 sample costs about 0.005 nats, and adds 14 dB in a tenth of a second. So the output's starting point
 is moved a little, which costs the likelihood about as little:
 
-    level  <-  min(level exp(s push), roughest)
-    anchor <-  last + (anchor - last) min(1, sharpest / sharp)^s
+    level  <-  level exp(s push)
+    anchor <-  anchor min(1, sharpest / sharp)^s
                + s (OUTSIDE sum_m (nearest_m - k_m) b_m + peak (1 - peak) voice echo)
 
 and, if a piece's labels are known and train's recordings differ by label, also
@@ -24,12 +24,6 @@ difference of the two slopes: iterative Boltzmann inversion (Reith, Puetz, Muell
 
 sharp is the recent mean difference of neighbouring samples, sharpest what it hardly exceeds in
 train: adaptive predictors that read their own samples may ring ever louder, within milliseconds.
-last is `KEPT` of the last sample. Towards it, high tones are damped more than low ones, and less is
-lost where a recording is a little sharper than train.
-
-roughest is what the level hardly exceeds in train. Without this limit, large errors lead to larger
-ones until the sound clips, where nearly all of it is predictable: in chords of a piano the level is
-a hundredth of the loudness, and each error leaves a ring that the next ones are measured by.
 
 k and b are the first lattice's reflection coefficients and backward errors. nearest is k limited to
 the range from low to high that is usual in train at the present loudness: what leaves it, such as a
@@ -58,8 +52,6 @@ from torch import Tensor
 
 from seqmodel.model.sound.predictors import FULL
 
-KEPT = 0.5
-"""The share of the last sample towards which the anchor is drawn where the sound is too sharp."""
 OUTSIDE = 0.1
 """How strongly coefficients are drawn back into the usual range."""
 MOST_FOLLOWED, LOUDER, MOST_LOUDER = 0.15, 0.05, 0.3
@@ -88,9 +80,8 @@ class TrainingStatistics(NamedTuple):
     """The most common grid coarser than 1; 1 if there are none."""
     sharpest: float
     """What the level `sharp` hardly exceeds."""
-    roughest: float
-    """What the level hardly exceeds; 0 in runs from before it was measured: no limit, and the
-    anchor is drawn towards 0 where the sound is too sharp."""
+    strength: float
+    """The strength of the steering, see `steering.py`; set where it is used."""
     pushes: Tensor
     """(NODES,), the push at each loudness."""
     slopes: Tensor
@@ -106,13 +97,11 @@ class TrainingStatistics(NamedTuple):
     courses: Tensor = torch.zeros(0, dtype=torch.float64)
     """(1 + R, MOMENTS, M + 1) for R combinations of labels, M coefficients and the logarithm of the
     loudness: the widths on either side, then the means of each; empty without labels."""
-    strength: float = 0.0
-    """The strength of the steering, see `steering.py`; not packed, but set where it is used."""
 
     def packed(self) -> Tensor:
-        """All numbers but the strength in one line, float64."""
+        """All numbers in one line, float64."""
         scalars = self.pushes.new_tensor(self[:4])
-        return torch.cat([scalars, *(table.flatten() for table in self[4:-1])])
+        return torch.cat([scalars, *(table.flatten() for table in self[4:])])
 
 
 def unpacked(numbers: Tensor, stages: int) -> TrainingStatistics:
@@ -121,7 +110,7 @@ def unpacked(numbers: Tensor, stages: int) -> TrainingStatistics:
     ranges, rest = numbers[RANGES:].tensor_split([NODES * 2 * stages])
     courses = rest[1:].view(-1, MOMENTS, stages + 1)
     return TrainingStatistics._make(
-        [*numbers[:4].tolist(), *tables, ranges.view(NODES, -1), rest[:1], courses, 0.0]
+        [*numbers[:4].tolist(), *tables, ranges.view(NODES, -1), rest[:1], courses]
     )
 
 
