@@ -163,7 +163,7 @@ def _media_in(top: Path, skipped: list[Skipped]) -> dict[Path, str | None]:
             inode, split = (status.st_dev, status.st_ino), _split_folder(path, split)
             if inode in ancestors:
                 raise OSError(errno.ELOOP, "is a link to a folder that it is in")
-            if path != top and DATASET_FOLDER.is_marked(path):
+            if DATASET_FOLDER.is_marked(path):
                 raise OSError(errno.EINVAL, "is a prepared dataset")
             children = [] if (split, inode) in entered else sorted(path.iterdir(), reverse=True)
         except OSError as error:

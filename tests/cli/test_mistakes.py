@@ -32,6 +32,7 @@ prepare {bad}/text.npy -o d -> 1 {bad}/text.npy: holds a damaged array in the ar
 prepare {bad}/text.[mnp]* -o d -> 1 none of the 5 files can be used; the first, {bad}/text.mat: is
 prepare {music} {bad}/text.mid --strict -o d -> 1 {bad}/text.mid: is not a MIDI file
 prepare {bad}/text.mid -o {data} -> 1 {data} already exists; add --force to replace it
+prepare {data} -o d -> 1 {data}: contains no file that can be read ... is a prepared dataset
 prepare {music} -o {run} -> 1 {run} is not a prepared dataset, so it is never replaced
 prepare {music} -o {bad}/others-manifest --force -> 1 {bad}/others-manifest is not
 prepare {music} -o {bad}/thesis-data --force -> 1 {bad}/thesis-data holds thesis.tex, which is not
