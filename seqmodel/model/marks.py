@@ -48,11 +48,11 @@ class Marks(nn.ModuleDict):
 
         With `by_part`, the marks after the part also read the levels of the note's own part.
         """
-        earlier, outputs, of = dict[str, int](), dict[str, nn.Module](), None
+        earlier, outputs, part_mark = dict[str, int](), dict[str, nn.Module](), None
         for name, levels in marks.items():
-            outputs[name] = MarkOutput(h_size, levels, notes, rows, earlier, of)
+            outputs[name] = MarkOutput(h_size, levels, notes, rows, earlier, part_mark)
             earlier[name] = len(levels)
-            of = name if by_part and levels.names else of
+            part_mark = name if by_part and levels.names else part_mark
         super().__init__(outputs)
 
     def start(self, like: Tensor, batch_size: int) -> Tensor:
@@ -104,26 +104,26 @@ class MarkOutput(nn.Module):
 
     def __init__(
         self, h_size: int, levels: Levels, notes: int, rows: int, earlier: Mapping[str, int],
-        of: str | None = None,
+        part_mark: str | None = None,
     ) -> None:  # fmt: skip
         """`rows` is as in `Marks`, `earlier` the number of levels of each earlier mark.
 
-        `of` is the one of these whose names each have levels of their own here.
+        `part_mark` is the one of these whose names each have levels of their own here.
         """
         super().__init__()
         self.levels, self.notes, self._rows = levels, notes, rows
-        self._earlier, self._of = dict(earlier), of
+        self._earlier, self._part_mark = dict(earlier), part_mark
         self._names, L = len(levels.names), len(levels)
         self.memory_size = OF_NOTES * notes + OF_PIECE + (OF_NAME + notes) * self._names
         features = SCALARS + 2 * L + OF_NAMES * self._names
-        if of is not None:
-            self.memory_size += (1 + L) * earlier[of]
+        if part_mark is not None:
+            self.memory_size += (1 + L) * earlier[part_mark]
             features += 2 * L
         self.hidden = nn.Linear(h_size + PITCH + sum(earlier.values()) + features, HIDDEN)
         self.out = nn.Linear(HIDDEN + features, len(levels))
         for parameter in self.out.parameters():
             nn.init.zeros_(parameter)
-        if of is not None:  # begin with the frequencies in the note's part so far
+        if part_mark is not None:  # begin with the frequencies in the note's part so far
             nn.init.eye_(self.out.weight.data[:, -L:])
         self.edges = torch.tensor(levels.edges, dtype=torch.int64)
 
@@ -186,7 +186,7 @@ class MarkOutput(nn.Module):
 
     def _fields(self, levels: Tensor, earlier: Levelled, memory: Tensor) -> dict[str, Any]:
         T, B, D = levels.shape
-        parts = earlier.get(self._of or "", torch.zeros_like(levels))
+        parts = earlier.get(self._part_mark or "", torch.zeros_like(levels))
         return {
             "T": T, "B": B, "D": D, "L": len(self.levels), "M": self.memory_size,
             "G": self._names, "K": self.out.in_features - HIDDEN,
