@@ -196,14 +196,14 @@ def evaluate(
             show(*_samples(result["samples"], name, comparison_of(loaded)))
 
 
-def _media(data: Path | None, files: Path | None) -> set[str] | None:
+def _media(data: Path | None, files: Path | None) -> list[str]:
     """The medium of the data to score, for choosing a run."""
     from seqmodel.data.dataset import open_dataset
     from seqmodel.data.sources import find_sources
 
     if files is not None:
-        return {find_sources([str(files)]).medium.name}
-    return None if data is None else {open_dataset(data).frame.medium}
+        return [find_sources([str(files)]).medium.name]
+    return [] if data is None else [open_dataset(data).frame.medium]
 
 
 def _open(

@@ -204,7 +204,7 @@ def load_run(path: str | Path, device: torch.device | None = None) -> Run:
     return Run(**vars(content), folder=folder, model=model, remark=remark)
 
 
-def newest_run(runs: Path = RUNS, media: Collection[str] | None = None) -> tuple[Path, str] | None:
+def newest_run(runs: Path = RUNS, media: Collection[str] = ()) -> tuple[Path, str] | None:
     """The run folder in `runs` with the newest best checkpoint, of one of `media` if given.
 
     Runs that have finished training are preferred: the remark says so if a newer one has not, and
@@ -212,7 +212,7 @@ def newest_run(runs: Path = RUNS, media: Collection[str] | None = None) -> tuple
     """
     found = [file for file in runs.glob(f"*/{BEST}") if file.is_file()]
     found.sort(key=_modified, reverse=True)
-    fitting = (file for file in found if media is None or medium_name(load_content(file)) in media)
+    fitting = (file for file in found if not media or medium_name(load_content(file)) in media)
     first = next(fitting, None)
     if first is None:
         return None
