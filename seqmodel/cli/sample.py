@@ -356,7 +356,7 @@ def _writer(
             written = sampling.write(file, [drawn[best]])
             notes = [f"{nats[best]:.3f} nats per frame (training {train_nats:.3f})"]
         ended_by = "model" if piece.ended else "freeze" if piece.frozen else "limit"
-        if run.config.end:
+        if run.config.end and not (piece.frozen and written.hint):  # which is of the same chord
             notes.insert(0, ENDED[ended_by])
         if piece.pauses_cut:
             notes.append(f"{plural(piece.pauses_cut, 'pause')} cut short")
