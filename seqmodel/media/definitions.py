@@ -539,8 +539,8 @@ class Medium(Protocol):
         """What `prepare` reports about a new dataset; so does `eval`."""
         return []
 
-    def prepare_advice(self, manifest: Mapping[str, Any]) -> list[str]:
-        """What `prepare` reports further: what was lost, and which options would keep it."""
+    def prepare_advice(self, manifest: Mapping[str, Any], options: Mapping[str, Any]) -> list[str]:
+        """What `prepare`, given `options`, reports further: what was lost, and better options."""
         return []
 
     def training_remarks(self, frame: FrameDefinition) -> list[str]:

@@ -246,7 +246,7 @@ class Music(Medium):
         return "midi" if is_midi(path) else None
 
     def dataset_lines(self, manifest: Mapping[str, Any]) -> list[str]:
-        remarks = self.prepare_remarks(manifest) + self.prepare_advice(manifest)
+        remarks = self.prepare_remarks(manifest) + self.prepare_advice(manifest, {})
         return self.summary_lines(manifest) + [f"  {remark}" for remark in remarks]
 
     def summary_lines(self, manifest: Mapping[str, Any]) -> list[str]:
