@@ -132,7 +132,7 @@ class NoteEncoder(nn.Module, Encoder):
             ages=config.ages,
             motifs=config.motifs,
             echo=config.echo,
-            bars=frame.given({}) if config.bars else None,
+            bars=frame.metres({}) if config.bars else None,
             clock=clock,
             noise=config.input_noise,
             hits=only_hits(frame),

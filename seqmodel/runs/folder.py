@@ -152,13 +152,13 @@ class Run(Content):
             )
 
     def nll(
-        self, frames: NDArray[Any], given: NDArray[np.int64] | None = None
+        self, frames: NDArray[Any], metres: NDArray[np.int64] | None = None
     ) -> NDArray[np.float64]:
         """-log p(x_t | x_<t) in nats, (T,), of each frame of one piece (T, D).
 
         Frames are zeros and ones for music, raw samples in [-1, 1) for audio; marks may follow, but
-        are not scored. With onsets D is 176, and impossible frames cost infinity. `given` is as in
-        `FrameDefinition.given`; by default it is what is usual in train.
+        are not scored. With onsets D is 176, and impossible frames cost infinity. `metres` is as in
+        `FrameDefinition.metres`; by default it is the usual one in train.
         """
         size = self.frame.frame_size
         sizes = dict.fromkeys((size, self.frame.marked_size))
@@ -166,7 +166,7 @@ class Run(Content):
             widths = " or ".join(map(str, sizes))
             raise ValueError(f"frames must be (T >= 1, {widths}), not {frames.shape}")
         line = torch.from_numpy(np.asarray(frames[:, :size], np.float32)).unsqueeze(1)
-        carry, nats = self.model.start(1, None if given is None else given[np.newaxis]), []
+        carry, nats = self.model.start(1, None if metres is None else metres[np.newaxis]), []
         with torch.inference_mode():
             for window in torch.split(line, self.model.window(1)):
                 h, x, past, carry = self.model.read(window, carry)

@@ -102,7 +102,7 @@ def window_gradient(
     for weight in model.parameters():
         weight.grad = None
     frames = torch.from_numpy(batch.frames).to(state.device)
-    carry = state.carries.get(part) or model.start(frames.shape[1], batch.given)
+    carry = state.carries.get(part) or model.start(frames.shape[1], batch.metres)
     _seed(seed)
     with weight_noise(model, config.weight_noise), weight_dropout(model, config.weight_dropout):
         if config.parts > 1:  # the same noise for all, but not the same dropout

@@ -190,14 +190,14 @@ def test_notes_read_what_the_definitions_say_however_a_piece_is_cut(T, notes, on
     encoder = NoteEncoder(
         notes,
         onsets=onsets,
-        bars=FRAMES.given({}) if "bars" in parts else None,
+        bars=FRAMES.metres({}) if "bars" in parts else None,
         clock=clock if clock.size else None,
         **{name: name in parts for name in ("echo", "ages", "motifs")},
     )
     pieces = [piece_of(T, notes, onsets=onsets, seed=seed) for seed in (1, 2)]
     start = encoder.start(torch.zeros(1, dtype=torch.float64), 2)
     start = encoder.with_metres(
-        start, np.stack([FRAMES.given({"metre": metre}) for metre in OF_TWO])
+        start, np.stack([FRAMES.metres({"metre": metre}) for metre in OF_TWO])
     )
     whole = read_however_cut(encoder, torch.from_numpy(np.stack(pieces, 1)), start)
     told = whole.skip.view(T, 2, notes, -1).numpy()
@@ -286,10 +286,10 @@ def test_the_place_is_the_definition(changes, first, steps):
 def test_real_time_and_the_usual_are_told_apart():
     """Without its own a piece has the metre usual in train, or 4/4; real time counts fours."""
     waltz = replace(FRAMES, metre=(3, 4))
-    assert np.array_equal(waltz.given({}), FRAMES.given({"metre": [[0, 3, 4]]}))
-    assert np.array_equal(FRAMES.given({}), FRAMES.given({"metre": [[0, 4, 4]]}))
+    assert np.array_equal(waltz.metres({}), FRAMES.metres({"metre": [[0, 3, 4]]}))
+    assert np.array_equal(FRAMES.metres({}), FRAMES.metres({"metre": [[0, 4, 4]]}))
     seconds = replace(FRAMES, grid=Grid.of_seconds("0.1"))
-    assert np.array_equal(seconds.given({}), FRAMES.given({}))
+    assert np.array_equal(seconds.metres({}), FRAMES.metres({}))
 
 
 def test_likelihoods_are_of_each_pieces_own_metre(dataset):
@@ -301,7 +301,7 @@ def test_likelihoods_are_of_each_pieces_own_metre(dataset):
     split = replace(split, pieces=pieces)
     nats = likelihood(model, split).piece_nats
     for k, piece in enumerate(split):
-        given = split.given(np.array([k]))
+        given = split.metres(np.array([k]))
         line = torch.from_numpy(piece.astype(np.float32)).unsqueeze(1)
         with torch.inference_mode():
             h, frames, past, _ = model.read(line, model.start(1, given))
@@ -325,7 +325,7 @@ def test_training_is_on_each_pieces_own_metre(dataset, make_config):
     batch = load(split, np.arange(3))
     nats, _ = window_gradient(state, batch, 1)
     assert nats == pytest.approx(likelihood(state.model, split[:3]).piece_nats.sum(), rel=1e-4)
-    assert load(split, np.arange(3), begin=2).given is None
+    assert load(split, np.arange(3), begin=2).metres is None
 
 
 def test_the_table_of_an_exported_model_repeats_the_places():

@@ -122,9 +122,9 @@ class MusicSampling(Sampling):
         # From the primer's first frame on, as `Piece.facts` has them.
         file, metre = self._file, options.get("metre")
         known = len(filled.frames) if filled else max(1, len(self.primer))
-        metres = signatures(file.metre if file else _metre(frame, metre, []), known)
-        as_facts = [list(each) for each in metres]
-        self.given = frame.given({"metre": as_facts})
+        changes = signatures(file.metre if file else _metre(frame, metre, []), known)
+        as_facts = [list(each) for each in changes]
+        self.metres = frame.metres({"metre": as_facts})
         written_metre = shifted(as_facts, len(self.primer) - self._included)
         self._metre = metre_from_json(written_metre) if frame.grid.steps_per_beat else ()
         if request.kind in SOUND_FORMATS:
