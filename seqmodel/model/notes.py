@@ -25,7 +25,7 @@ from seqmodel.model.ages import (
     write_ages,
 )
 from seqmodel.model.bars import BARS, SIGNATURE, write_position
-from seqmodel.model.clock import MOST_HELD, ODDS_SCALE, Clock
+from seqmodel.model.clock import MAX_HELD, ODDS_SCALE, Clock
 from seqmodel.model.echo import echo_size, memory_size, remember, words_of, write_echo
 from seqmodel.model.encoder import CompiledInputs, Encoded, Encoder, Past, append_frames
 from seqmodel.model.motifs import (
@@ -252,7 +252,7 @@ def _signature(onsets: bool, clock: int, inputs: int) -> Signature:
             Array("frames", ("T", "B", "2 * D" if onsets else "D")),
             Array("memory", ("B", "K"), torch.int64, optional=True),
             Array("table", ("rows", f"{clock}")),
-            Array("held", (f"{MOST_HELD}",), optional=True),
+            Array("held", (f"{MAX_HELD}",), optional=True),
             Array("pitch", ("D", f"{PITCH}")),
             Array("scales", ("2", f"{COUNT_SUMS}"), optional=True),
             Array("x", ("T", "B * D", f"{inputs}")),
@@ -323,7 +323,7 @@ def read_pieces(  # noqa: PLR0912
             if time_size:
                 write_time(out[time_start:], state, table, K, rows, bars, clock, period)
                 if use_held:
-                    out[time_start + time_size - 1] += held[min(age_state[D], MOST_HELD - 1)]
+                    out[time_start + time_size - 1] += held[min(age_state[D], MAX_HELD - 1)]
                 for n in range(1, D):
                     copy(out[time_start:], out[n * inputs + time_start :], time_size)
             if echo:

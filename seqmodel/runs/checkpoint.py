@@ -38,7 +38,7 @@ VERSION = 1
 # The only metadata key: safetensors writes several in random order, and equal runs should leave
 # equal bytes.
 KEY = "seqmodel"
-LONGEST_HEADER = 2**24
+MAX_HEADER_BYTES = 2**24
 """Bytes read of a file from an unknown source; a header holds the figures of all epochs."""
 MODEL = "model."
 """Prefix of the model's tensors in a checkpoint."""
@@ -89,7 +89,7 @@ def is_checkpoint(path: Path) -> bool:
     """Whether `path` is a seqmodel checkpoint of any version; its content is not verified."""
     try:
         with open_input(path) as file:
-            return _metadata(file.read(LONGEST_HEADER)).text("format") == FORMAT
+            return _metadata(file.read(MAX_HEADER_BYTES)).text("format") == FORMAT
     except (OSError, ValueError):
         return False
 

@@ -24,8 +24,8 @@ from seqmodel.media.music.metre import MAX_SIGNATURES, signature_row, signatures
 from seqmodel.model.ages import AGES, SILENT, SOUNDING, UNCHANGED, unchanged_before
 from seqmodel.model.bars import BARS, BEATS, DIGITS, POSITIONS, REMAINING, write_position
 from seqmodel.model.build import with_sizes
-from seqmodel.model.clock import MOST_HELD
-from seqmodel.model.echo import LONGEST, REACH_BACK, STEPS
+from seqmodel.model.clock import MAX_HELD
+from seqmodel.model.echo import MAX_LENGTH, REACH_BACK, STEPS
 from seqmodel.model.motifs import CONTEXTS, MAX_COUNT, MOTIFS
 from seqmodel.model.notes import NoteEncoder
 from seqmodel.model.sequence import SequenceModel
@@ -85,7 +85,7 @@ def longest_stretch(heard):
     last, best, after = len(heard) - 1, 0, None
     for j in range(max(0, last - REACH_BACK + 1), last):
         length = 0
-        while length < min(j + 1, LONGEST) and heard[j - length] == heard[last - length]:
+        while length < min(j + 1, MAX_LENGTH) and heard[j - length] == heard[last - length]:
             length += 1
         if length and length >= best:  # the latest wins a tie
             best, after = length, heard[j + 1]
@@ -162,7 +162,7 @@ def expected_of(piece, encoder, metre):
         rows = [t if t < last else last + (t - last) % clock.period for t in range(len(frames))]
         told.append(np.tile(table[rows][:, None], (notes, 1)))
         if clock.held is not None:
-            told[-1][..., -1] += clock.held.numpy()[held.clip(max=MOST_HELD - 1)][:, None]
+            told[-1][..., -1] += clock.held.numpy()[held.clip(max=MAX_HELD - 1)][:, None]
     told += [ages] * encoder.ages
     assert notes < 30 or len(frames) < 150 or ages.any((0, 1)).all()
     if encoder.motifs:
@@ -186,7 +186,7 @@ def test_notes_read_what_the_definitions_say_however_a_piece_is_cut(T, notes, on
     """Guards places of numbers in x and of integers in the memory, and their carrying on."""
     clock = clock_of([9, 10], metre="metre" in parts, held="held" in parts, end="clock" in parts)
     if clock.held is not None:
-        clock.held.copy_(torch.arange(MOST_HELD) / 8)
+        clock.held.copy_(torch.arange(MAX_HELD) / 8)
     encoder = NoteEncoder(
         notes,
         onsets=onsets,

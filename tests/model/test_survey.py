@@ -98,7 +98,7 @@ def test_the_survey_says_how_usual_periods_are():
 
 def test_the_survey_says_which_coefficients_are_usual(monkeypatch):
     """By hand; where hardly anything is heard, those of the nearest node."""
-    monkeypatch.setattr(surveys, "FEW", 0.02)  # seconds, 20 of the samples that count
+    monkeypatch.setattr(surveys, "MIN_SECONDS", 0.02)  # seconds, 20 of the samples that count
     pieces = [voice(T, seed=T)[:, 0].numpy() * size for T, size in ((900, 1), (700, 0.02))]
     told = told_of(pieces)
     k, loud = told["reflections"], told["loudness"][:, -1]

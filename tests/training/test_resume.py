@@ -77,7 +77,7 @@ def outcome(folder):
 def correct_by_short_draws():
     """Train of these tests is too short to be drawn by."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(encoders, "FREE_LEAST", 0.0)
+        patch.setattr(encoders, "MIN_FREE_SECONDS", 0.0)
         yield
 
 
