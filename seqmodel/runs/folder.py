@@ -38,7 +38,7 @@ from seqmodel.runs.checkpoint import (
     model_of,
     read_content,
 )
-from seqmodel.runs.files import BEST, CONFIG, CURVE, LAST, METRICS, exists, read_file
+from seqmodel.runs.files import BEST, CONFIG, CURVE, LAST, METRICS, has_file, read_file
 
 __all__ = ["BEST", "CONFIG", "CURVE", "LAST", "METRICS"]  # for whatever reads or writes runs
 
@@ -182,7 +182,7 @@ def load_run(path: str | Path, device: torch.device | None = None) -> Run:
     """
     folder = Path(path)
     checkpoint, remark = folder / BEST, ""
-    if not exists(checkpoint):
+    if not has_file(checkpoint):
         if not folder.is_dir():
             nested = RUNS / folder
             hint = f"; there is one named {nested}" if nested.is_dir() else ""
@@ -294,7 +294,7 @@ def new_run_folder(data: str, unit: str, runs: Path = RUNS) -> Path:
 def read_metrics(folder: Path) -> list[dict[str, Any]]:
     """A run's metrics at each look at valid, after epochs or within them, a dictionary each."""
     path, epochs = folder / METRICS, []
-    if not exists(path):
+    if not has_file(path):
         return []
     for number, text in enumerate(read_file(path).splitlines(), 1):
         try:

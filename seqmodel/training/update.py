@@ -63,7 +63,7 @@ def update(
             gradients.append(_flat_gradient(state.model, has_gradient=part in windows))
     received = [dict(part) for part in group.all(list(nats.items()))]
     if gradients:
-        _set_gradient(state.model, group.all_reduce(tree_sum(gradients)))
+        _set_gradient(state.model, group.sum(tree_sum(gradients)))
     total = sum(each[part] for each in received for part in sorted(each))
     return total, step(state, learning_rate) if math.isfinite(total) else math.nan
 
