@@ -64,7 +64,7 @@ class NoteEncoder(nn.Module, Encoder):
     The unit and the output also read:
 
     - with `echo`, what followed the last time the piece was as it is now, see `model.echo`;
-    - with `bars` (what is given of pieces by default), the place in the bar, see `model.bars`;
+    - with `bars` (the metres of pieces by default), the place in the bar, see `model.bars`;
     - with `clock`, how soon a piece of this many frames may end, see `model.clock`;
     - with `ages`, how long each note has sounded or been silent, see `model.ages`;
     - with `motifs`, what came next where the notes around it were the same, see `model.motifs`.
@@ -77,10 +77,10 @@ class NoteEncoder(nn.Module, Encoder):
 
     In training with `noise`, windows are read with the flaws of samples; the targets do not change.
     In half of the windows a share of the notes, drawn from 0 to `noise`, is missing, and in some a
-    frame is held for up to HELD frames. Flaws become rarer as the learning rate falls. A model that
-    has only read flawless music continues its own flaws as if meant: samples thin out or freeze.
-    With `first_change`, where outputs predict changes, changes are relative to the past as read: a
-    missing note begins, one held for too long ends.
+    frame is held for up to FROZEN frames. Flaws become rarer as the learning rate falls. A model
+    that has only read flawless music continues its own flaws as if meant: samples thin out or
+    freeze. With `first_change`, where outputs predict changes, changes are relative to the past as
+    read: a missing note begins, one held for too long ends.
     """
 
     def __init__(

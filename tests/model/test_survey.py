@@ -59,7 +59,7 @@ def told_of(pieces):
     """The features of every eighth sample of all pieces, end to end, by kind."""
     predictors, known = predictors_at(8000), no_statistics(16)
     line = torch.from_numpy(np.concatenate(pieces)).unsqueeze(1)
-    told, _ = compiled_inputs(predictors, known, line, predictors.start_memory(known.usual, 1, CPU))
+    told, _ = compiled_inputs(predictors, known, line, predictors.start_memory(known.grid, 1, CPU))
     return {name: told[::8, 0, part].numpy() for name, part in predictors.columns.items()}
 
 

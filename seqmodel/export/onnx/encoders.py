@@ -382,7 +382,7 @@ def sound(
 def _start(p: Predictors, known: TrainingStatistics) -> dict[str, NDArray[np.float64]]:
     """The parts of the memory before the first sample."""
     L, M = len(p.lattices), max(each.order for each in p.lattices)
-    initial = p.parts(p.start_memory(known.usual, 1, torch.device("cpu")))
+    initial = p.parts(p.start_memory(known.grid, 1, torch.device("cpu")))
     copied = "grid", "seen", "energy", "lag", "peak", "acf", *p.lines
     return {
         **{name: np.zeros(L * M) for name in ("k", "b", "num")},

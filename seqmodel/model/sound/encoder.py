@@ -147,7 +147,7 @@ class SoundEncoder(nn.Module, Encoder):
         self.known.copy_(known._replace(afforded=factor * known.afforded).packed())
 
     def start(self, like: Tensor, batch_size: int) -> Past:
-        memory = self.predictors.start_memory(self._known().usual, batch_size, like.device)
+        memory = self.predictors.start_memory(self._known().grid, batch_size, like.device)
         return Past(like.new_zeros(batch_size, 1), memory)
 
     def with_labels(self, past: Past, labels: Tensor) -> Past:
@@ -185,7 +185,7 @@ class SoundEncoder(nn.Module, Encoder):
         The last sample, not yet read, is replaced by silence, which implies no grid.
         """
         assert past.memory is not None
-        memory = self.predictors.afresh(past.memory, self._known().usual)
+        memory = self.predictors.afresh(past.memory, self._known().grid)
         return Past(torch.zeros_like(past.numbers), memory)
 
     def compiled(self, arena: Arena) -> CompiledInputs:

@@ -452,13 +452,13 @@ def write_anchor(memory: Any, known: Any, x: Any, T: Any, t: Any, p: Any) -> Non
         anchor = anchor * exp(-strength * log(sharper))
         loudness = log(level_of(memory, "loud", p))
         place = limited_node(loudness * (1 / LOG_2), NODES)
-        usual = known[RANGES + node_below(place, NODES) * 2 * M :]
+        ranges = known[RANGES + node_below(place, NODES) * 2 * M :]
         pull = 0.0
         for m in range(M):
             k = memory[p.lattice_starts[0] + m]
             b = memory[p.lattice_starts[0] + p.lattices[0].order + m]
-            low = between(usual, 2 * M, m, place, NODES)
-            high = between(usual, 2 * M, M + m, place, NODES)
+            low = between(ranges, 2 * M, m, place, NODES)
+            high = between(ranges, 2 * M, M + m, place, NODES)
             pull += (min(max(k, low), high) - k) * OUTSIDE * b
         push = between(known[PUSHES + node_below(place, NODES) :], 1, 0, place, NODES)
         if p.combinations > 0:

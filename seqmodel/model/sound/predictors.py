@@ -141,8 +141,8 @@ class Predictors:
         """Return self: copies of a model, as sampling makes them, run the same compiled code."""
         return self
 
-    def start_memory(self, usual: float, batch_size: int, device: torch.device) -> Tensor:
-        """The memory (B, K) of pieces before their first sample, float64; `usual` is the grid."""
+    def start_memory(self, grid: float, batch_size: int, device: torch.device) -> Tensor:
+        """The memory (B, K) of pieces before their first sample, float64, on this `grid`."""
         memory = torch.zeros(batch_size, self.memory_size, dtype=torch.float64, device=device)
         parts = self.parts(memory)
         for n in (*range(len(self.lattices)), CLEAN):
@@ -150,15 +150,15 @@ class Predictors:
         for name, level in (*self.levels.items(), (CLEAN, self.levels["slow"])):
             parts[name].fill_(level.start)
         firsts = {"energy": FIRST_ENERGY, "lag": self.pitch.shortest, "peak": MIN_PEAK}
-        for name, first in (firsts | {"grid": usual, NOISE_SHARE: UNDECIDED}).items():
+        for name, first in (firsts | {"grid": grid, NOISE_SHARE: UNDECIDED}).items():
             parts[name].fill_(first)
         return memory
 
-    def afresh(self, memory: Tensor, usual: float) -> Tensor:
+    def afresh(self, memory: Tensor, grid: float) -> Tensor:
         """The memory (B, K) before the first sample of another recording joined to the last."""
         memory = memory.clone()
         parts = self.parts(memory)
-        parts["grid"].fill_(usual)
+        parts["grid"].fill_(grid)
         for name in ("seen", "moment") if self.combinations else ("seen",):
             parts[name].zero_()
         return memory

@@ -76,7 +76,7 @@ class TrainingStatistics(NamedTuple):
 
     share: float
     """The share with a grid coarser than 1, with half a recording of each kind added."""
-    usual: float
+    grid: float
     """The most common grid coarser than 1; 1 if there are none."""
     sharpest: float
     """What the level `sharp` hardly exceeds."""

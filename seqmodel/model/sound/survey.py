@@ -72,11 +72,9 @@ def survey(
     found = [grid for grid in grids if grid]
     coarse = [grid for grid in found if grid > 1]
     share = (len(coarse) + 0.5) / (len(found) + 1)
-    usual = max(set(coarse), key=lambda g: (coarse.count(g), g), default=1)
+    grid = max(set(coarse), key=lambda g: (coarse.count(g), g), default=1)
     predictors = predictors_at(rate)
-    known = no_statistics(predictors.reported_coefficients)._replace(
-        share=share, usual=float(usual)
-    )
+    known = no_statistics(predictors.reported_coefficients)._replace(share=share, grid=float(grid))
     if not sum(map(len, kept)):
         return known
     line = np.concatenate(kept)
@@ -147,7 +145,7 @@ def _at_moments(pieces: Split, rate: int, step: int) -> NDArray[np.float64]:
         samples = np.zeros((max(map(len, group)), len(group)), np.float32)
         for n, line in enumerate(group):
             samples[: len(line), n] = line
-        memory = predictors.start_memory(known.usual, len(group), torch.device("cpu"))
+        memory = predictors.start_memory(known.grid, len(group), torch.device("cpu"))
         x, _ = compiled_inputs(predictors, known, torch.from_numpy(samples), memory)
         for n, line in enumerate(group):
             own = x[: len(line) : step, n].numpy()[:MOMENTS]
@@ -222,7 +220,7 @@ def _measured(levels: NDArray[Any], predictors: Predictors, known: TrainingStati
     loud, k, period = (columns[name] for name in ("loudness", "reflections", "period"))
     wanted = [loud.stop - 1, *range(k.start, k.stop), period.stop - 2, period.stop - 1]
     known = known._replace(afforded=known.afforded[:0], courses=known.courses[:0])
-    memory, found = predictors.start_memory(known.usual, abreast, torch.device("cpu")), []
+    memory, found = predictors.start_memory(known.grid, abreast, torch.device("cpu")), []
     for begin in range(0, length, AT_ONCE):
         samples = torch.from_numpy(np.float32(lines[begin : begin + AT_ONCE] / FULL))
         features, memory = compiled_inputs(predictors, known, samples, memory)
