@@ -3,6 +3,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint .ci/constraints.txt
 INSTALLED := $(VENV)/.installed
+# With pip's 5, an extra index that does not resolve costs ten minutes: it is asked for each package.
+export PIP_RETRIES ?= 1
 
 .PHONY: install demo bench test torture lint clean
 

@@ -15,7 +15,7 @@ POLL_SECONDS = 0.005
 
 
 @contextmanager
-def lock_file(path: Path, *, wait: bool = False) -> Iterator[bool]:
+def held_lock(path: Path, *, wait: bool = False) -> Iterator[bool]:
     """Hold the lock file `path` for the block, and yield whether it is held.
 
     It is not if another process holds it, unless `wait` is set, which waits until it is free.

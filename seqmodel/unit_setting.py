@@ -12,7 +12,7 @@ from seqmodel.errors import SeqmodelError, did_you_mean
 from seqmodel.files import read_bytes
 
 SUFFIX = ".unit"
-LONGEST = 4000
+MAX_BYTES = 4000
 """The most bytes of a text, which must fit into a value of a YAML file, including its name."""
 _NAMED = re.compile(r"^[ \t]*unit[ \t]*:[ \t]*([^\s#]*)", re.MULTILINE)
 
@@ -30,7 +30,7 @@ def read_unit(given: str | Path) -> str:
         known = "; units listed by `seqmodel units` have no suffix"
         raise SeqmodelError(f"there is no file {path}{near or known}")
     try:
-        text = read_bytes(path, LONGEST).decode("utf-8-sig")
+        text = read_bytes(path, MAX_BYTES).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise SeqmodelError(f"{path} is not UTF-8 text (byte {error.start:,})") from error
     if "=" not in text:
@@ -40,8 +40,8 @@ def read_unit(given: str | Path) -> str:
 
 def _text(text: str, name: str, called: str) -> str:
     """The text with lines as they are stored, including its name."""
-    if len(text.encode()) > LONGEST:
-        raise SeqmodelError(f"{called} is longer than {LONGEST:,} bytes")
+    if len(text.encode()) > MAX_BYTES:
+        raise SeqmodelError(f"{called} is longer than {MAX_BYTES:,} bytes")
     text = "\n".join(text.splitlines()) + "\n"
     return text if _NAMED.search(text) else f"{text}unit: {name}\n"
 

@@ -10,7 +10,7 @@ import pytest
 
 from seqmodel.errors import SeqmodelError
 from seqmodel.files import sibling
-from seqmodel.locks import lock_file, locked
+from seqmodel.locks import held_lock, locked
 
 
 def busy(target):
@@ -82,9 +82,9 @@ def test_a_dead_process_holds_no_lock(tmp_path):
     with locked(tmp_path / "run"):
         pass
     assert list(tmp_path.iterdir()) == []
-    with held_by_one_who_dies(lock_file, tmp_path / "lock"), lock_file(tmp_path / "lock") as free:
+    with held_by_one_who_dies(held_lock, tmp_path / "lock"), held_lock(tmp_path / "lock") as free:
         assert not free
-    with lock_file(tmp_path / "lock") as free:
+    with held_lock(tmp_path / "lock") as free:
         assert free
 
 

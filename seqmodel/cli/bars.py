@@ -8,7 +8,7 @@ from rich.progress import BarColumn, Progress, Task
 from rich.table import Table
 from rich.text import Text
 
-LEAST_BAR, MOST_BAR = 4, 40
+MIN_BAR, MAX_BAR = 4, 40
 
 
 class Bars(Progress):
@@ -46,11 +46,11 @@ def fitted(
     """The bar width, names and news of lines that fit in `room` cells."""
     first = max((cell_len(parts[0]) for parts in news if parts), default=0)
     widest = max(map(cell_len, names), default=0)
-    for_names = min(widest, max(room - LEAST_BAR - first - 2, 1))
-    for_news = room - LEAST_BAR - for_names - 2
+    for_names = min(widest, max(room - MIN_BAR - first - 2, 1))
+    for_news = room - MIN_BAR - for_names - 2
     texts = [_fitting_news(parts, for_news) for parts in news]
     bar = room - for_names - 2 - max(map(cell_len, texts), default=0)
-    bar = max(1, min(MOST_BAR, bar))
+    bar = max(1, min(MAX_BAR, bar))
     return bar, [_cut_start(name, for_names) for name in names], texts
 
 

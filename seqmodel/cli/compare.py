@@ -244,7 +244,7 @@ def _run(
     from seqmodel.experiment.output import write_results
     from seqmodel.experiment.studies import Studies, name_in, open_storage, status_of
     from seqmodel.files import check_writable
-    from seqmodel.locks import lock_file
+    from seqmodel.locks import held_lock
     from seqmodel.media.words import listed, plural
     from seqmodel.training.stopping import stop_on_signals
 
@@ -253,7 +253,7 @@ def _run(
     if artifacts is not None:
         check_writable(artifacts / "checkpoint")
     opened_storage = open_storage(folder, storage, message)
-    with lock_file(folder / BEGIN, wait=True):
+    with held_lock(folder / BEGIN, wait=True):
         studies = Studies.begin(opened_storage, name_in(opened_storage, folder, storage), plan)
         if (studies.plan.trials, studies.plan.seeds) != (plan.trials, plan.seeds):
             sizes = plural(studies.plan.trials, "trial"), plural(studies.plan.seeds, "seed")
@@ -272,7 +272,7 @@ def _run(
         collect(studies, folder, artifacts)
     with display("writing tables and a page"):
         text, files = write_results(studies, folder, command)
-    with lock_file(folder / BEGIN, wait=True):
+    with held_lock(folder / BEGIN, wait=True):
         current = Studies.load(opened_storage, name_in(opened_storage, folder, storage))
         if current is not None and plan.differs(current.plan) is None:  # nobody has extended it
             store_answer(folder, plan, text, status_of(studies, folder), files)

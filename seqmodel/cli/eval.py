@@ -34,7 +34,7 @@ from seqmodel.media.registry import medium_of
 from seqmodel.media.words import epochs_text, plural
 from seqmodel.unit_setting import unit_name
 
-MOST_SHOWN = 16
+MAX_SHOWN = 16
 """If a label has more values, --classify prints no confusion matrix; --json includes it."""
 
 if TYPE_CHECKING:
@@ -196,14 +196,14 @@ def evaluate(
             show(*_samples(result["samples"], name, comparison_of(loaded)))
 
 
-def _media(data: Path | None, files: Path | None) -> set[str] | None:
+def _media(data: Path | None, files: Path | None) -> list[str]:
     """The medium of the data to score, for choosing a run."""
     from seqmodel.data.dataset import open_dataset
     from seqmodel.data.sources import find_sources
 
     if files is not None:
-        return {find_sources([str(files)]).medium.name}
-    return None if data is None else {open_dataset(data).frame.medium}
+        return [find_sources([str(files)]).medium.name]
+    return [] if data is None else [open_dataset(data).frame.medium]
 
 
 def _open(
@@ -288,7 +288,7 @@ def _confusion(
     """A heading and a row for each true value; only the heading if there are too many."""
     title = f"{label} by likelihood, of {len(values):,} equally probable ones"
     head = f"{title}: {accuracy:.1%} of {plural(pieces, 'piece')}"
-    if len(values) > MOST_SHOWN:
+    if len(values) > MAX_SHOWN:
         return [head]
     width = max(map(len, (*values, str(pieces))))
     rows: list[tuple[str, Sequence[object]]] = [("", values), *zip(values, confusion, strict=True)]

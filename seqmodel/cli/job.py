@@ -198,7 +198,7 @@ def _warn_if_odd(folder: Path) -> None:
     """Draw a few samples, and warn if some are silent or freeze."""
     run = runs.load_run(folder, torch.device("cpu"))
     sampling = run.sampling(medium_of(run.frame).formats[0])
-    sampler, freeze, hints = Sampler(run.model, given=sampling.given), Freeze.of(run), []
+    sampler, freeze, hints = Sampler(run.model, metres=sampling.metres), Freeze.of(run), []
     with display("sampling"):
         for number in range(SAMPLES):
             piece = sampler.piece(sampling.length, seed=1, number=number, freeze=freeze)

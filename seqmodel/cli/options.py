@@ -5,7 +5,8 @@ Settings of `Config` and options of a medium are defined only there; commands ta
 """
 
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import Field, asdict, fields
 from inspect import Parameter, signature
 from pathlib import Path
@@ -107,8 +108,11 @@ def check_plot(path: Path, *, force: bool) -> None:
     check_target(path, force=force)
 
 
-def chosen_run(media: Collection[str] | None = None) -> Path:
-    """The newest trained run, of one of the media if given, or else the bundled one."""
+def chosen_run(media: Sequence[str] = ()) -> Path:
+    """The newest trained run, of one of the media if given, or else the bundled one.
+
+    If it is not of the first of them, a message names the newest run that is.
+    """
     from seqmodel.data.bundled import PRETRAINED, pretrained_run
     from seqmodel.runs.folder import RUNS, newest_run, no_run
 
@@ -116,6 +120,14 @@ def chosen_run(media: Collection[str] | None = None) -> Path:
     if newest is not None:
         folder, remark = newest
         message(remark)
+        if others := media[1:]:
+            with suppress(SeqmodelError):  # a damaged run that is not needed
+                first = newest_run(media=media[:1])
+                if first is not None and first[0] != folder:
+                    message(
+                        f"using {folder}, of {' or '.join(others)}; the newest run of {media[0]} "
+                        f"is {first[0]}: name it with --run"
+                    )
         return folder
     suffix = f" of {' or '.join(media)}" if media else ""
     for medium in media or PRETRAINED:

@@ -92,7 +92,12 @@ def prepare(
         show(*_summary(out, manifest))
     unused = {skip["source"] for skip in manifest["skipped"]}
     unsplit = [str(f.path) for f in inputs.files if f.split is None and str(f.path) not in unused]
-    for line in (*_warnings(medium, manifest, unsplit), *_label_remarks(inputs.files, manifest)):
+    for line in (
+        *source_remarks(medium, manifest),
+        *medium.prepare_advice(manifest, options),
+        *_split_remarks(medium, manifest, unsplit),
+        *_label_remarks(inputs.files, manifest),
+    ):
         message(line)
 
 
@@ -143,9 +148,9 @@ def _label_remarks(files: Sequence["SourceFile"], manifest: Mapping[str, Any]) -
     return lines
 
 
-def _warnings(medium: Medium, manifest: dict[str, Any], unsplit: list[str]) -> list[str]:
-    """All remarks on a dataset; `unsplit` are files in no folder named after a split."""
-    lines = [*source_remarks(medium, manifest), *medium.prepare_advice(manifest)]
+def _split_remarks(medium: Medium, manifest: dict[str, Any], unsplit: list[str]) -> list[str]:
+    """Remarks on the splits; `unsplit` are files in no folder named after one."""
+    lines = list[str]()
     straddling = manifest["also_in_another_split"]
     if straddling:
         many = len(straddling) > 1

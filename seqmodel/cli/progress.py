@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from seqmodel.cli.common import Verbosity, message
 from seqmodel.config import Config
 from seqmodel.media.samples import Progress
-from seqmodel.media.words import hms, printable
+from seqmodel.media.words import epochs_text, hms, printable
 from seqmodel.runs.files import VALID_PIECES
 
 if TYPE_CHECKING:
@@ -168,10 +168,9 @@ def training_progress(config: Config, title: str) -> Iterator["Listener"]:
         def epoch(line: dict[str, Any], is_best: bool) -> None:
             begin()
             figures = ((name, line.get(f"valid_{key}")) for name, key in MARK_FIGURES.items())
-            digits = 0 if type(line["epoch"]) is int else 3
             marks = "".join(f"{name} {nats:.4f}  " for name, nats in figures if nats is not None)
             shown.say(
-                f"epoch {line['epoch']:>{len(suffix) - 1 if suffix else 3}.{digits}f}{suffix}"
+                f"epoch {epochs_text(line['epoch']):>{len(suffix) - 1 if suffix else 3}}{suffix}"
                 f"  train {line['train_nats_per_frame']:8.4f}"
                 f"  valid {line['valid_nats_per_frame']:8.4f}{'*' if is_best else ' '}"
                 f"  {marks}{line['frames_per_second']:>7,} frames/s{partial_note(line)}"

@@ -117,7 +117,7 @@ def leading(
         with _watched(own_rank, f"; {hint}"), processes.join(own_rank.rank, size, store) as group:
             order = {
                 "config": config.to_json(),
-                "data": [dataset.fingerprint(), dataset.given_hash()],
+                "data": [dataset.fingerprint(), dataset.facts_hash()],
                 "folder": str(folder),
                 "device": device,
             }
@@ -234,7 +234,7 @@ def _same_dataset(data: Path | str | None, hashes: Sequence[str]) -> "Dataset":
     from seqmodel.data.dataset import open_dataset
 
     dataset = open_dataset(str(data))
-    if [dataset.fingerprint(), dataset.given_hash()] != hashes:
+    if [dataset.fingerprint(), dataset.facts_hash()] != hashes:
         raise SeqmodelError(
             f"{dataset.folder} differs from the dataset of process 0: copy its folder here"
         )

@@ -316,7 +316,7 @@ def _writer(
 
     if sampling.filling is not None:
         return _filler([run for run, *_ in by_label], sampling, sampling.filling, seed, settings)
-    settings, run = {**settings, "given": sampling.given}, by_label[0][0]
+    settings, run = {**settings, "metres": sampling.metres}, by_label[0][0]
     samplers: list[PieceSampler] = [
         Sampler(one.model, **settings)
         if not others
@@ -347,7 +347,7 @@ def _writer(
                 pieces.append(draft)
                 drawn.append(np.concatenate([*chunks]))
                 whole = np.concatenate([primer, drawn[-1]])
-                scored = scorer.nll(whole, sampling.given)[len(primer) :]
+                scored = scorer.nll(whole, sampling.metres)[len(primer) :]
                 nats.append(float(scored.mean()))
                 progress(len(nats), best_of)
             train_nats = metrics["train_nats_per_frame"]
@@ -356,7 +356,7 @@ def _writer(
             written = sampling.write(file, [drawn[best]])
             notes = [f"{nats[best]:.3f} nats per frame (training {train_nats:.3f})"]
         ended_by = "model" if piece.ended else "freeze" if piece.frozen else "limit"
-        if run.config.end:
+        if run.config.end and not (piece.frozen and written.hint):  # which is of the same chord
             notes.insert(0, ENDED[ended_by])
         if piece.pauses_cut:
             notes.append(f"{plural(piece.pauses_cut, 'pause')} cut short")
@@ -376,7 +376,7 @@ def _foreign_remarks(run: "Run", sampling: Sampling, path: Path | None) -> list[
     if valid_nats is None or run.frame.values != "binary" or len(piece) < 2:
         return []
     # Without the first frame, which is as costly in valid but in longer pieces.
-    nats = float(run.nll(piece, sampling.given)[1:].mean())
+    nats = float(run.nll(piece, sampling.metres)[1:].mean())
     if nats <= FOREIGN * valid_nats:
         return []
     return [
@@ -401,7 +401,7 @@ def _filler(
     from seqmodel.sampling.filling import Filler
 
     fillers = [
-        Filler(run.model, particles=filling.particles, given=sampling.given, **settings)
+        Filler(run.model, particles=filling.particles, metres=sampling.metres, **settings)
         for run in runs
     ]
     redrawn = np.asarray(filling.free.any(axis=1))
@@ -413,7 +413,7 @@ def _filler(
             progress=progress,
         )  # fmt: skip
         written = sampling.write(file, [filled.frames])
-        nats = run.nll(filled.frames, sampling.given)
+        nats = run.nll(filled.frames, sampling.metres)
         inside = float(nats[redrawn].mean())
         outside = float(nats[~redrawn].mean()) if not redrawn.all() else None
         weakest, median = int(np.argmin(filled.effective)), float(np.median(filled.effective))

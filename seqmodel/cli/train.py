@@ -78,6 +78,10 @@ def train(
     if ranks.process_rank().rank:
         ranks.follow(data)
         return
+    if data is not None and not resume:
+        from seqmodel.data.dataset import open_dataset
+
+        open_dataset(data)  # its errors come before torch is loaded
     from seqmodel.cli.job import Job, of_new_run, of_stopped_run  # loads torch
     from seqmodel.runs.folder import LAST, newest_resumable_run
     from seqmodel.training.trackers import find_trackers

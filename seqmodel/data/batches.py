@@ -24,8 +24,8 @@ class Batch:
     frames: NDArray[Any]
     lengths: NDArray[np.int64]
     """(B,) frames of each piece from the start of `frames` on; <= 0 once the piece has ended."""
-    given: NDArray[np.int64] | None = None
-    """(B, G) what a model is given of pieces besides frames, if they begin here."""
+    metres: NDArray[np.int64] | None = None
+    """(B, G) the metres of pieces that begin here; see `Split.metres`."""
     marks: Mapping[str, NDArray[np.uint8]] = field(default_factory=dict)
     """(T, B, D) for each name; see `FrameDefinition.marks_of`. 0 in padding."""
     labels: NDArray[np.int64] | None = None
@@ -123,4 +123,4 @@ def load(
                 varied[:, k] = frame.vary(varied[:, k], variant)
     if begin:
         return Batch(frames, lengths, marks=marks)
-    return Batch(frames, lengths, split.given(indices), marks, split.labels(known, indices))
+    return Batch(frames, lengths, split.metres(indices), marks, split.labels(known, indices))

@@ -263,12 +263,12 @@ class Split:
             )
         self._checked.add(index)
 
-    def given(self, indices: Sequence[int] | NDArray[np.int64]) -> NDArray[np.int64] | None:
-        """(B, G) what is given of pieces besides frames, if anything; LostError if damaged."""
-        given = list[NDArray[np.int64]]()
+    def metres(self, indices: Sequence[int] | NDArray[np.int64]) -> NDArray[np.int64] | None:
+        """(B, G) the `FrameDefinition.metres` of pieces, if they have any; LostError if damaged."""
+        metres = list[NDArray[np.int64]]()
         for piece in map(self.pieces.__getitem__, np.asarray(indices).tolist()):
             try:
-                row = self.frame.given(piece.facts)
+                row = self.frame.metres(piece.facts)
             except ValueError as error:
                 assert isinstance(self._rows, Shard)
                 index = self._rows.path.with_suffix(".jsonl")
@@ -277,8 +277,8 @@ class Split:
                 ) from error
             if row is None:
                 return None
-            given.append(row)
-        return np.stack(given)
+            metres.append(row)
+        return np.stack(metres)
 
     def labels(
         self, known: KnownLabels, indices: Sequence[int] | NDArray[np.int64] | None = None
@@ -359,14 +359,14 @@ class Dataset:
                 digest.update(piece.sha256.encode())
         return digest.hexdigest()
 
-    def given_hash(self) -> str:
-        """A hash of what is given of all pieces in order, which `fingerprint` leaves out."""
+    def facts_hash(self) -> str:
+        """A hash of all pieces' metres and labels in order, which `fingerprint` leaves out."""
         digest = hashlib.sha256()
         for name in self.splits:
             split = self[name]
             for k in range(len(split)):
-                given = split.given([k])
-                digest.update(b"" if given is None else given.tobytes())
+                metres = split.metres([k])
+                digest.update(b"" if metres is None else metres.tobytes())
                 if LABELS in (facts := split.facts(k)):
                     digest.update(json.dumps(facts[LABELS], sort_keys=True).encode())
         return digest.hexdigest()
@@ -377,7 +377,7 @@ class Dataset:
             split = self[name]
             for k in range(len(split)):
                 split.check(k)
-                split.given([k])
+                split.metres([k])
 
     def __getitem__(self, name: str) -> Split:
         """Open a split; SeqmodelError if it does not exist or its files are damaged."""

@@ -147,7 +147,7 @@ def _score(
 
     Fills in `frame_nats` and `end_nats`, unless they are empty.
     """
-    length, carry = model.window(len(indices)), model.start(len(indices), split.given(indices))
+    length, carry = model.window(len(indices)), model.start(len(indices), split.metres(indices))
     carry = model.with_labels(carry, labels[indices])
     nats, first = np.zeros(len(indices)), np.zeros(len(indices))
     sums = defaultdict[str, float](float)

@@ -23,7 +23,7 @@ from seqmodel.files import (
     open_input,
     write_file,
 )
-from seqmodel.locks import acquire, lock_file
+from seqmodel.locks import acquire, held_lock
 
 if TYPE_CHECKING:
     from seqmodel.experiment.plan import Plan
@@ -109,7 +109,7 @@ def is_dead(folder: Path, name: str) -> bool:
     """Whether a process belonged to this host and folder, and no longer holds its lock."""
     if not is_here(folder, name):
         return False
-    with lock_file(lock_of(folder, name)) as free:
+    with held_lock(lock_of(folder, name)) as free:
         return free
 
 

@@ -29,7 +29,7 @@ from seqmodel.experiment.studies import (
     open_storage,
 )
 from seqmodel.files import read_bytes, write_file
-from seqmodel.locks import lock_file, locked
+from seqmodel.locks import held_lock, locked
 from seqmodel.runs.files import epochs_of
 from seqmodel.runs.folder import BEST, LAST, load_run, read_metrics
 from seqmodel.system.machine import available_memory, cores, keep_freed_memory, peak_memory
@@ -83,7 +83,7 @@ class Worker:
             InterruptError: after `stop` was set; the current run can be resumed.
             SeqmodelError: if a dataset is not the plan's, or the disk is full.
         """
-        with lock_file(self._lock, wait=True):  # another process may be probing it just now
+        with held_lock(self._lock, wait=True):  # another process may be probing it just now
             while not self._studies.complete():
                 if self._stop.signal is not None:
                     raise InterruptError("stopped", self._stop.signal)
@@ -97,7 +97,7 @@ class Worker:
         study = self._studies.unfinished(cell)
         if study is None:
             return False
-        with lock_file(self._folder / "locks" / "queue", wait=True):
+        with held_lock(self._folder / "locks" / "queue", wait=True):
             study.requeue_abandoned(
                 lambda worker: worker != self._name and is_dead(self._folder, worker)
             )

@@ -16,7 +16,7 @@ from optuna.storages.journal._file import BaseJournalFileLock  # what a lock mus
 from seqmodel.errors import SeqmodelError
 from seqmodel.experiment.folder import JOURNAL, holds_journal
 from seqmodel.files import disk_error
-from seqmodel.locks import lock_file
+from seqmodel.locks import held_lock
 
 _CHECKSUM = "checksum"
 
@@ -94,7 +94,7 @@ class _Lock(BaseJournalFileLock):
         self._held = ExitStack()
 
     def acquire(self) -> bool:
-        self._held.enter_context(lock_file(self._lock, wait=True))
+        self._held.enter_context(held_lock(self._lock, wait=True))
         with suppress(FileNotFoundError), self._journal.open("r+b") as file:
             if size := file.seek(0, os.SEEK_END):
                 file.seek(size - 1)

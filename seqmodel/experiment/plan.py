@@ -259,7 +259,7 @@ def sources_of(paths: Sequence[Path]) -> tuple[Source, ...]:
 
 def _fingerprint(dataset: Dataset) -> str:
     """`Dataset.fingerprint`, and a hash of the labels that models are given, if any."""
-    return dataset.fingerprint() + (dataset.given_hash() if dataset.frame.known_labels else "")
+    return dataset.fingerprint() + (dataset.facts_hash() if dataset.frame.known_labels else "")
 
 
 def variants_of(units: Sequence[str], vary: Sequence[str]) -> tuple[Variant, ...]:

@@ -24,7 +24,7 @@ from seqmodel.runs.checkpoint import (
     load_content,
     model_tensors,
 )
-from seqmodel.runs.files import BEST, CARD, CONFIG, LAST, METRICS, VALID_PIECES, exists, read_file
+from seqmodel.runs.files import BEST, CARD, CONFIG, LAST, METRICS, VALID_PIECES, has_file, read_file
 from seqmodel.runs.folder import Run
 from seqmodel.units import unit_spec
 
@@ -42,7 +42,7 @@ def bundle(run: Run) -> bytes:
         CONFIG: to_yaml(config).encode(),
         BEST: checkpoint_bytes(model_tensors(run.model), shared.to_json()),
     }
-    if exists(run.folder / METRICS):
+    if has_file(run.folder / METRICS):
         files[METRICS] = read_file(run.folder / METRICS)
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:
@@ -56,7 +56,7 @@ def bundle(run: Run) -> bytes:
 def _data_sha256(run: Run) -> str | None:
     """The fingerprint of the dataset it was trained on; None if it is lost."""
     last = run.folder / LAST
-    if run.data_sha256 is not None or not exists(last):
+    if run.data_sha256 is not None or not has_file(last):
         return run.data_sha256
     try:
         return Fields(load_content(last)).text(DATA_HASH)

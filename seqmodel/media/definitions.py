@@ -263,10 +263,10 @@ class FrameDefinition(Protocol):
         """Frames (T, F) transposed or the like; `variant` is one of `variants`."""
         return frames
 
-    def given(self, facts: Mapping[str, Any]) -> "NDArray[np.int64] | None":
-        """(G,), what a model can be given of a piece besides its frames, from `Piece.facts`.
+    def metres(self, facts: Mapping[str, Any]) -> "NDArray[np.int64] | None":
+        """(G,) a piece's metres as integers, from `Piece.facts`; None if the medium has none.
 
-        The usual values in train if there are none; ValueError for facts `prepare` never writes.
+        The usual one in train if none is stated; ValueError for facts `prepare` never writes.
         """
         return None
 
@@ -539,8 +539,8 @@ class Medium(Protocol):
         """What `prepare` reports about a new dataset; so does `eval`."""
         return []
 
-    def prepare_advice(self, manifest: Mapping[str, Any]) -> list[str]:
-        """What `prepare` reports further: what was lost, and which options would keep it."""
+    def prepare_advice(self, manifest: Mapping[str, Any], options: Mapping[str, Any]) -> list[str]:
+        """What `prepare`, given `options`, reports further: what was lost, and better options."""
         return []
 
     def training_remarks(self, frame: FrameDefinition) -> list[str]:
@@ -548,7 +548,7 @@ class Medium(Protocol):
         return []
 
     def outdated(self, manifest: Mapping[str, Any]) -> str | None:
-        """What an older version's dataset lacks of `FrameDefinition.given`; None if nothing."""
+        """What an older version's dataset lacks of `FrameDefinition.metres`; None if nothing."""
         return None
 
     def split_advice(self, manifest: Mapping[str, Any]) -> str | None:

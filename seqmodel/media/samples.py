@@ -155,8 +155,8 @@ class Sampling(Protocol):
     """What to redraw, if anything, instead of drawing a piece of this length after the primer."""
     remarks: Sequence[str]
     """Remarks on the primer, one line each."""
-    given: "NDArray[np.int64] | None" = None
-    """(G,) `FrameDefinition.given` of the pieces; None: the usual, or there is nothing to give."""
+    metres: "NDArray[np.int64] | None" = None
+    """(G,) `FrameDefinition.metres` of the pieces; None: the usual one, or the medium has none."""
     playback_options: Mapping[str, Any] = MappingProxyType({})
     """The `Medium.sample_options` that play a piece of the data like these pieces."""
 

@@ -1,8 +1,8 @@
 """Bars: the next frame's position in the beat and in the bar, from the piece's time signatures.
 
 A gated unit counts poorly, and music depends on where the beats are. The position follows from the
-number of frames so far and what is given of the piece (`FrameDefinition.given`): its signatures,
-each with the frame of its first bar, and the units in a frame, a beat and a bar.
+number of frames so far and the piece's metres (`FrameDefinition.metres`): its signatures, each with
+the frame of its first bar, and the units in a frame, a beat and a bar.
 """
 
 from typing import Any
@@ -23,7 +23,7 @@ SIGNATURE = 4
 """Integers per signature."""
 
 
-def write_position(out: Any, given: Any, frames: Any, signatures: Any) -> None:
+def write_position(out: Any, metres: Any, frames: Any, signatures: Any) -> None:
     """The position (BARS,) of the next frame after `frames` frames; a text of
     `kernels.code.language`.
 
@@ -31,11 +31,11 @@ def write_position(out: Any, given: Any, frames: Any, signatures: Any) -> None:
     """
     first = 0
     for k in range(1, signatures):
-        if given[SIGNATURE * k] <= frames:
+        if metres[SIGNATURE * k] <= frames:
             first = SIGNATURE * k
-    beat = given[first + 2]
-    bar = given[first + 3]
-    elapsed = (frames - given[first]) * given[first + 1]
+    beat = metres[first + 2]
+    bar = metres[first + 3]
+    elapsed = (frames - metres[first]) * metres[first + 1]
     position = elapsed % beat * POSITIONS // beat
     beat_index = min(elapsed % bar // beat, BEATS - 1)
     remaining = min((bar - 1 - elapsed % bar) // beat, REMAINING - 1)

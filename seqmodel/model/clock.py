@@ -20,9 +20,9 @@ DIGITS = 6
 """Binary digits of the frame count, read by runs that predate `model.bars`."""
 ODDS_SCALE = 8.0
 """Log odds are divided by this, which makes them about as large as other inputs."""
-MOST_LENGTHS = 256
+MAX_LENGTHS = 256
 """The most training pieces whose lengths are stored."""
-MOST_HELD = 256
+MAX_HELD = 256
 """The number of counts of unchanged frames that are distinguished; more count as the highest."""
 _LONGEST_TABLE = 1 << 16
 
@@ -35,9 +35,9 @@ class Clock(nn.Module):
         digits: how many digits encode the metre; 0 without.
         size: how many numbers it gives for each frame.
         period: how many rows at the end of `table` repeat for longer pieces.
-        lengths: (MOST_LENGTHS,) int64, the sorted lengths of training pieces, an even selection if
+        lengths: (MAX_LENGTHS,) int64, the sorted lengths of training pieces, an even selection if
             there are more; padded with zeros.
-        held: (MOST_HELD,), what is added to the log odds after that many unchanged frames, divided
+        held: (MAX_HELD,), what is added to the log odds after that many unchanged frames, divided
             by ODDS_SCALE; None without.
     """
 
@@ -49,14 +49,14 @@ class Clock(nn.Module):
         self.end, self.digits = end, DIGITS if metre else 0
         self.size = self.digits + (len(HORIZONS) + 1 if end else 0)
         self.period = 1 << self.digits
-        self.register_buffer("lengths", torch.zeros(MOST_LENGTHS, dtype=torch.int64))
-        self.register_buffer("held", torch.zeros(MOST_HELD) if held and end else None)
+        self.register_buffer("lengths", torch.zeros(MAX_LENGTHS, dtype=torch.int64))
+        self.register_buffer("held", torch.zeros(MAX_HELD) if held and end else None)
 
     def start_at(self, lengths: NDArray[np.int64]) -> None:
         """Store the lengths of the training pieces, if the clock encodes the end."""
         if not self.end:
             return
-        count = min(MOST_LENGTHS, len(lengths))
+        count = min(MAX_LENGTHS, len(lengths))
         selected = np.sort(lengths)[np.arange(count) * len(lengths) // count]
         self.lengths.zero_()
         self.lengths[:count] = torch.from_numpy(selected)
@@ -77,11 +77,11 @@ class Clock(nn.Module):
         """
         if self.held is None:
             return
-        last, frames = list[int](), np.zeros(MOST_HELD)
+        last, frames = list[int](), np.zeros(MAX_HELD)
         for piece in unchanged:
-            last.append(min(int(piece[-1]), MOST_HELD - 1))
-            frames += np.bincount(piece.clip(max=MOST_HELD - 1), minlength=MOST_HELD)
-        hazard = _hazard(1.0 + torch.tensor(last, dtype=torch.float64), MOST_HELD)
+            last.append(min(int(piece[-1]), MAX_HELD - 1))
+            frames += np.bincount(piece.clip(max=MAX_HELD - 1), minlength=MAX_HELD)
+        hazard = _hazard(1.0 + torch.tensor(last, dtype=torch.float64), MAX_HELD)
         hazard[max(last) :] = hazard[max(last) :].cummax(0).values  # as in `_ends`
         survival = torch.cat([hazard.new_ones(1), torch.cumprod(1 - hazard, 0)])[:-1] * len(last)
         survival = survival.clamp(min=1e-300)

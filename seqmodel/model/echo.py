@@ -13,7 +13,7 @@ from seqmodel.kernels.code.language import unrolled
 
 REACH_BACK = 4096
 """The number of frames remembered; earlier ones are forgotten. A power of two."""
-LONGEST = 32
+MAX_LENGTH = 32
 """The most frames compared; longer stretches count as this long."""
 STEPS = (1, 2, 4, 8, 16, 32)
 """The thresholds by which stretch lengths are distinguished: at least this many frames."""
@@ -30,8 +30,8 @@ def memory_size(frame_size: int) -> int:
     """K, the integers stored per piece; all are 0 before its first frame.
 
     They hold the number of frames read; for each of the last REACH_BACK frames, how many frames up
-    to and including it equal those at the end of the piece so far, at most LONGEST; and the frames
-    themselves, one bit per number. Frame t is at index t modulo REACH_BACK.
+    to and including it equal those at the end of the piece so far, at most MAX_LENGTH; and the
+    frames themselves, one bit per number. Frame t is at index t modulo REACH_BACK.
     """
     return 1 + REACH_BACK * (1 + words_of(frame_size))
 
@@ -57,7 +57,7 @@ def remember(frame: Any, memory: Any, size: Any, words: int) -> Any:
     # From the latest to the earliest, so that the run before each still has its previous value.
     for back in range(1, min(memory[0], REACH_BACK - 1) + 1):
         index = (current - back) % REACH_BACK
-        length = min(lengths[(index - 1) % REACH_BACK] + 1, LONGEST)
+        length = min(lengths[(index - 1) % REACH_BACK] + 1, MAX_LENGTH)
         for k in unrolled(words):
             length = length if frames[index * words + k] == frames[current * words + k] else 0
         lengths[index] = length

@@ -114,9 +114,9 @@ class Encoder(ABC):
         """The past before the first frame: zeros, the numbers in the dtype and device of `like`."""
 
     def with_metres(self, past: Past, metres: NDArray[np.int64]) -> Past:
-        """The past before the first frame of pieces, given facts about each (B, G).
+        """The past before the first frame of pieces with these metres (B, G).
 
-        See `FrameDefinition.given`. By default an encoder has no use for them.
+        See `FrameDefinition.metres`. By default an encoder has no use for them.
         """
         return past
 

@@ -54,7 +54,7 @@ def motifs_size(notes: int) -> int:
 
 
 def count_scales() -> Tensor:
-    """(2, MOST_COUNTED), float64: for a count n, log(n + 0.4) / 4 and log2(1 + n) / 4."""
+    """(2, COUNT_SUMS), float64: for a count n, log(n + 0.4) / 4 and log2(1 + n) / 4."""
     counts = torch.arange(COUNT_SUMS, dtype=torch.float64)
     return torch.stack([torch.log(counts + 0.4), torch.log2(1 + counts)]) / 4
 

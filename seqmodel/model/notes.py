@@ -25,7 +25,7 @@ from seqmodel.model.ages import (
     write_ages,
 )
 from seqmodel.model.bars import BARS, SIGNATURE, write_position
-from seqmodel.model.clock import MOST_HELD, ODDS_SCALE, Clock
+from seqmodel.model.clock import MAX_HELD, ODDS_SCALE, Clock
 from seqmodel.model.echo import echo_size, memory_size, remember, words_of, write_echo
 from seqmodel.model.encoder import CompiledInputs, Encoded, Encoder, Past, append_frames
 from seqmodel.model.motifs import (
@@ -64,7 +64,7 @@ class NoteEncoder(nn.Module, Encoder):
     The unit and the output also read:
 
     - with `echo`, what followed the last time the piece was as it is now, see `model.echo`;
-    - with `bars` (what is given of pieces by default), the place in the bar, see `model.bars`;
+    - with `bars` (the metres of pieces by default), the place in the bar, see `model.bars`;
     - with `clock`, how soon a piece of this many frames may end, see `model.clock`;
     - with `ages`, how long each note has sounded or been silent, see `model.ages`;
     - with `motifs`, what came next where the notes around it were the same, see `model.motifs`.
@@ -77,10 +77,10 @@ class NoteEncoder(nn.Module, Encoder):
 
     In training with `noise`, windows are read with the flaws of samples; the targets do not change.
     In half of the windows a share of the notes, drawn from 0 to `noise`, is missing, and in some a
-    frame is held for up to HELD frames. Flaws become rarer as the learning rate falls. A model that
-    has only read flawless music continues its own flaws as if meant: samples thin out or freeze.
-    With `first_change`, where outputs predict changes, changes are relative to the past as read: a
-    missing note begins, one held for too long ends.
+    frame is held for up to FROZEN frames. Flaws become rarer as the learning rate falls. A model
+    that has only read flawless music continues its own flaws as if meant: samples thin out or
+    freeze. With `first_change`, where outputs predict changes, changes are relative to the past as
+    read: a missing note begins, one held for too long ends.
     """
 
     def __init__(
@@ -132,7 +132,7 @@ class NoteEncoder(nn.Module, Encoder):
             ages=config.ages,
             motifs=config.motifs,
             echo=config.echo,
-            bars=frame.given({}) if config.bars else None,
+            bars=frame.metres({}) if config.bars else None,
             clock=clock,
             noise=config.input_noise,
             hits=only_hits(frame),
@@ -252,7 +252,7 @@ def _signature(onsets: bool, clock: int, inputs: int) -> Signature:
             Array("frames", ("T", "B", "2 * D" if onsets else "D")),
             Array("memory", ("B", "K"), torch.int64, optional=True),
             Array("table", ("rows", f"{clock}")),
-            Array("held", (f"{MOST_HELD}",), optional=True),
+            Array("held", (f"{MAX_HELD}",), optional=True),
             Array("pitch", ("D", f"{PITCH}")),
             Array("scales", ("2", f"{COUNT_SUMS}"), optional=True),
             Array("x", ("T", "B * D", f"{inputs}")),
@@ -323,7 +323,7 @@ def read_pieces(  # noqa: PLR0912
             if time_size:
                 write_time(out[time_start:], state, table, K, rows, bars, clock, period)
                 if use_held:
-                    out[time_start + time_size - 1] += held[min(age_state[D], MOST_HELD - 1)]
+                    out[time_start + time_size - 1] += held[min(age_state[D], MAX_HELD - 1)]
                 for n in range(1, D):
                     copy(out[time_start:], out[n * inputs + time_start :], time_size)
             if echo:

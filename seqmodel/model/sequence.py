@@ -161,10 +161,10 @@ class SequenceModel(nn.Module):
         frames = min(FRAMES_AT_ONCE // self.encoder.steps, ROWS_AT_ONCE // self.encoder.rows)
         return max(1, frames // batch_size)
 
-    def start(self, batch_size: int, given: NDArray[np.int64] | None = None) -> Carry:
+    def start(self, batch_size: int, metres: NDArray[np.int64] | None = None) -> Carry:
         """The carry before the first frame: zero state, zeros as the past.
 
-        The encoder may read what is `given` of each piece, (B, G); without it, what is usual in
+        The encoder may read the `metres` of each piece, (B, G); without them, the usual one in
         train. Labels are those set by `conditioned`.
         """
         state = self.unit.zero_state(batch_size * self.encoder.rows)
@@ -172,7 +172,7 @@ class SequenceModel(nn.Module):
         levels = None
         if self.marks is not None:
             levels = self.marks.start(past.numbers, batch_size)
-        past = past if given is None else self.encoder.with_metres(past, given)
+        past = past if metres is None else self.encoder.with_metres(past, metres)
         return self.with_labels(
             Carry(state, past, levels), np.array([self.default_labels] * batch_size)
         )

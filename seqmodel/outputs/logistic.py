@@ -291,7 +291,7 @@ class DiscretisedLogisticOutput(SampleBlocksOutput):
 
 
 def fine_share(certainty: Tensor, spacing: Tensor) -> Tensor:
-    """The weight of single levels beside a grid: 1 - c, but at least LEAST_FINE; 1 without one."""
+    """The weight of single levels beside a grid: 1 - c, but at least MIN_FINE; 1 without one."""
     return torch.where(spacing > LEVEL_STEP, (1 - certainty).clamp(min=MIN_FINE), 1.0)
 
 

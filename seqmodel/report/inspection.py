@@ -8,7 +8,7 @@ from seqmodel.errors import SeqmodelError
 from seqmodel.media.registry import medium_of, medium_of_file
 from seqmodel.outputs.registry import output_name
 from seqmodel.plots import plot_learning_curve
-from seqmodel.runs.files import BEST, CONFIG, LAST, epochs_of, exists
+from seqmodel.runs.files import BEST, CONFIG, LAST, epochs_of, has_file
 
 
 def kind_of(path: Path) -> str:
@@ -65,11 +65,11 @@ def inspect_run(path: Path, plot: Path | None, *, verify: bool = False) -> dict[
         plot_learning_curve(plot, metrics)
     values: dict[str, Any] = {"path": str(path), "kind": "run", "epochs": epochs_of(metrics)}
     if verify:
-        found = [name for name in (BEST, LAST) if exists(path / name)]
+        found = [name for name in (BEST, LAST) if has_file(path / name)]
         for name in found:
             load_checkpoint(path / name)
         values["verified"] = found
-    if exists(path / BEST):
+    if has_file(path / BEST):
         run = load_run(path)
         parameters = run.model.parameter_counts()
         values |= {

@@ -236,9 +236,9 @@ def draw(
     planned = [(subject, _sampling(subject.run, kind, options)) for subject, kind in kinds if kind]
     found: dict[str, list[parts.Sample]] = {}
     for done, (subject, sampling) in enumerate(planned):
-        name, run, filling, given = subject.name, subject.run, sampling.filling, sampling.given
-        freeze, sampler = Freeze.of(run), Sampler(run.model, given=given)
-        filler = Filler(run.model, particles=filling.particles, given=given) if filling else None
+        name, run, filling, metres = subject.name, subject.run, sampling.filling, sampling.metres
+        freeze, sampler = Freeze.of(run), Sampler(run.model, metres=metres)
+        filler = Filler(run.model, particles=filling.particles, metres=metres) if filling else None
         samples = found[name] = []
         for k in range(number):
             if filling is None or filler is None:

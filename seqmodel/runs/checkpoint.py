@@ -38,7 +38,7 @@ VERSION = 1
 # The only metadata key: safetensors writes several in random order, and equal runs should leave
 # equal bytes.
 KEY = "seqmodel"
-LONGEST_HEADER = 2**24
+MAX_HEADER_BYTES = 2**24
 """Bytes read of a file from an unknown source; a header holds the figures of all epochs."""
 MODEL = "model."
 """Prefix of the model's tensors in a checkpoint."""
@@ -48,8 +48,8 @@ PROGRESS = "place"
 """The last checkpoint's key for the run's `Progress`."""
 DATA_HASH = "data_sha256"
 """The last checkpoint's key for the dataset's fingerprint, and in a zip also the best one's."""
-GIVEN_HASH = "given_sha256"
-"""The last checkpoint's key for `Dataset.given_hash`, if the model reads what is given."""
+FACTS_HASH = "given_sha256"
+"""The last checkpoint's key for `Dataset.facts_hash`, if the model reads metres or labels."""
 BEGAN_FROM = "began_from"
 """The key for the run, and its epoch, whose weights this run started from, if any."""
 
@@ -89,7 +89,7 @@ def is_checkpoint(path: Path) -> bool:
     """Whether `path` is a seqmodel checkpoint of any version; its content is not verified."""
     try:
         with open_input(path) as file:
-            return _metadata(file.read(LONGEST_HEADER)).text("format") == FORMAT
+            return _metadata(file.read(MAX_HEADER_BYTES)).text("format") == FORMAT
     except (OSError, ValueError):
         return False
 

@@ -34,7 +34,7 @@ def epochs_of(metrics: Sequence[Mapping[str, Any]]) -> float:
     return metrics[-1]["epoch"] if metrics else 0
 
 
-def exists(path: Path) -> bool:
+def has_file(path: Path) -> bool:
     """Whether a run has the file; SeqmodelError for a zip that `export` did not write."""
     if not path.parent.is_file():
         return path.is_file()

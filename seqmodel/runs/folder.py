@@ -38,7 +38,7 @@ from seqmodel.runs.checkpoint import (
     model_of,
     read_content,
 )
-from seqmodel.runs.files import BEST, CONFIG, CURVE, LAST, METRICS, exists, read_file
+from seqmodel.runs.files import BEST, CONFIG, CURVE, LAST, METRICS, has_file, read_file
 
 __all__ = ["BEST", "CONFIG", "CURVE", "LAST", "METRICS"]  # for whatever reads or writes runs
 
@@ -152,13 +152,13 @@ class Run(Content):
             )
 
     def nll(
-        self, frames: NDArray[Any], given: NDArray[np.int64] | None = None
+        self, frames: NDArray[Any], metres: NDArray[np.int64] | None = None
     ) -> NDArray[np.float64]:
         """-log p(x_t | x_<t) in nats, (T,), of each frame of one piece (T, D).
 
         Frames are zeros and ones for music, raw samples in [-1, 1) for audio; marks may follow, but
-        are not scored. With onsets D is 176, and impossible frames cost infinity. `given` is as in
-        `FrameDefinition.given`; by default it is what is usual in train.
+        are not scored. With onsets D is 176, and impossible frames cost infinity. `metres` is as in
+        `FrameDefinition.metres`; by default it is the usual one in train.
         """
         size = self.frame.frame_size
         sizes = dict.fromkeys((size, self.frame.marked_size))
@@ -166,7 +166,7 @@ class Run(Content):
             widths = " or ".join(map(str, sizes))
             raise ValueError(f"frames must be (T >= 1, {widths}), not {frames.shape}")
         line = torch.from_numpy(np.asarray(frames[:, :size], np.float32)).unsqueeze(1)
-        carry, nats = self.model.start(1, None if given is None else given[np.newaxis]), []
+        carry, nats = self.model.start(1, None if metres is None else metres[np.newaxis]), []
         with torch.inference_mode():
             for window in torch.split(line, self.model.window(1)):
                 h, x, past, carry = self.model.read(window, carry)
@@ -182,7 +182,7 @@ def load_run(path: str | Path, device: torch.device | None = None) -> Run:
     """
     folder = Path(path)
     checkpoint, remark = folder / BEST, ""
-    if not exists(checkpoint):
+    if not has_file(checkpoint):
         if not folder.is_dir():
             nested = RUNS / folder
             hint = f"; there is one named {nested}" if nested.is_dir() else ""
@@ -204,7 +204,7 @@ def load_run(path: str | Path, device: torch.device | None = None) -> Run:
     return Run(**vars(content), folder=folder, model=model, remark=remark)
 
 
-def newest_run(runs: Path = RUNS, media: Collection[str] | None = None) -> tuple[Path, str] | None:
+def newest_run(runs: Path = RUNS, media: Collection[str] = ()) -> tuple[Path, str] | None:
     """The run folder in `runs` with the newest best checkpoint, of one of `media` if given.
 
     Runs that have finished training are preferred: the remark says so if a newer one has not, and
@@ -212,7 +212,7 @@ def newest_run(runs: Path = RUNS, media: Collection[str] | None = None) -> tuple
     """
     found = [file for file in runs.glob(f"*/{BEST}") if file.is_file()]
     found.sort(key=_modified, reverse=True)
-    fitting = (file for file in found if media is None or medium_name(load_content(file)) in media)
+    fitting = (file for file in found if not media or medium_name(load_content(file)) in media)
     first = next(fitting, None)
     if first is None:
         return None
@@ -294,7 +294,7 @@ def new_run_folder(data: str, unit: str, runs: Path = RUNS) -> Path:
 def read_metrics(folder: Path) -> list[dict[str, Any]]:
     """A run's metrics at each look at valid, after epochs or within them, a dictionary each."""
     path, epochs = folder / METRICS, []
-    if not exists(path):
+    if not has_file(path):
         return []
     for number, text in enumerate(read_file(path).splitlines(), 1):
         try:

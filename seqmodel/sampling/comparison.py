@@ -84,7 +84,7 @@ def compare_samples(
     pieces = dataset[split]
     train = _training_split(run, dataset)
     chosen = np.arange(number) * len(pieces) // number
-    lengths, given = pieces.lengths[chosen].tolist(), pieces.given(chosen)
+    lengths, metres = pieces.lengths[chosen].tolist(), pieces.metres(chosen)
     known = run.model.known_labels
     labels = pieces.labels(known, chosen)
     lengths_text = f"as long as pieces of {split}"
@@ -100,11 +100,11 @@ def compare_samples(
     drawn, cut_off, frozen, pauses_cut = list[NDArray[Any]](), 0, 0, 0
 
     def sampler(k: int) -> Sampler:
-        conditions = None if given is None else given[k]
+        conditions = None if metres is None else metres[k]
         key = labels[k].tobytes() + (b"" if conditions is None else conditions.tobytes())
         if key not in samplers:
             model = run.model.conditioned(labels[k].tolist())
-            samplers[key] = Sampler(model, temperature=temperature, given=conditions)
+            samplers[key] = Sampler(model, temperature=temperature, metres=conditions)
         return samplers[key]
 
     samples = (

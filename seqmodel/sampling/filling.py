@@ -67,7 +67,7 @@ class Filler:
     """Fills pieces by a model, whose weights must not change in the meantime.
 
     The distribution is that of `sampler`'s frames at a temperature above 0, given the rest of the
-    piece and, if the model predicts ends, that it ends with its last frame. `given` is as in
+    piece and, if the model predicts ends, that it ends with its last frame. `metres` is as in
     `Sampler`.
     """
 
@@ -79,12 +79,12 @@ class Filler:
         candidates: int = CANDIDATES,
         temperature: float = 1.0,
         mark_temperature: float | None = None,
-        given: NDArray[np.int64] | None = None,
+        metres: NDArray[np.int64] | None = None,
     ) -> None:
         assert isinstance(model.output, NotesOutput)
         self.output, self.candidates, self.number = model.output, candidates, particles
         self._sampler = Sampler(
-            model, temperature=temperature, given=given, mark_temperature=mark_temperature
+            model, temperature=temperature, metres=metres, mark_temperature=mark_temperature
         )
         self.particles = CompiledParticles(self._sampler.model, particles, temperature)
 

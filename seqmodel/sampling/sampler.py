@@ -92,8 +92,8 @@ class Sampler(PieceSampler):
     """Draws pieces from a model.
 
     The weights are copied once, for all pieces: the model must not change in the meantime. Drawing
-    uses compiled code on the CPU, wherever and with whatever backend the model was trained. `given`
-    (G,), see `FrameDefinition.given`, is by default what is usual in train.
+    uses compiled code on the CPU, wherever and with whatever backend the model was trained.
+    `metres` (G,), see `FrameDefinition.metres`, is by default the usual one in train.
 
     Attributes:
         model: on the CPU.
@@ -104,7 +104,7 @@ class Sampler(PieceSampler):
         model: SequenceModel,
         *,
         temperature: float = 1.0,
-        given: NDArray[np.int64] | None = None,
+        metres: NDArray[np.int64] | None = None,
         chunk: int | None = None,
         mark_temperature: float | None = None,
     ) -> None:
@@ -115,7 +115,7 @@ class Sampler(PieceSampler):
         self._mark_temperature = temperature if mark_temperature is None else mark_temperature
         self._steps = model.encoder.steps
         self._chunk = self._steps * max(1, (chunk or CHUNK) // self._steps)
-        start = self.model.start(1, None if given is None else given[np.newaxis])
+        start = self.model.start(1, None if metres is None else metres[np.newaxis])
         tensors = [t.detach() for t in start.tensors()]  # a module's start can be learned
         tensors = [t.double() if t.is_floating_point() else t for t in tensors]
         self.start = start.like(tensors)._replace(levels=None)
@@ -203,13 +203,15 @@ class AverageSampler(PieceSampler):
         models: Sequence[SequenceModel],
         *,
         temperature: float = 1.0,
-        given: NDArray[Any] | None = None,
+        metres: NDArray[Any] | None = None,
         mark_temperature: float | None = None,
     ) -> None:
-        """The temperatures are those of each model; `given` is as in `Sampler`."""
+        """The temperatures are those of each model; `metres` is as in `Sampler`."""
         of_marks = mark_temperature
         self._samplers = [
-            Sampler(model, temperature=temperature, given=given, chunk=1, mark_temperature=of_marks)
+            Sampler(
+                model, temperature=temperature, metres=metres, chunk=1, mark_temperature=of_marks
+            )
             for model in models
         ]
 

@@ -31,7 +31,7 @@ from seqmodel.runs import folder as runs
 from seqmodel.runs.checkpoint import (
     BEGAN_FROM,
     DATA_HASH,
-    GIVEN_HASH,
+    FACTS_HASH,
     PROGRESS,
     Content,
     Progress,
@@ -163,7 +163,7 @@ class Trainer:
         self._device = device
         self._hashes = {DATA_HASH: dataset.fingerprint()}
         if config.bars or dataset.frame.known_labels:
-            self._hashes[GIVEN_HASH] = dataset.given_hash()
+            self._hashes[FACTS_HASH] = dataset.facts_hash()
         self._origin: str | None = None
         self._pace, self._is_warm, self._is_new = Pace(), False, True
 

@@ -71,7 +71,7 @@ class Group:
     def gather_tensors(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
         return tensors
 
-    def all_reduce(self, numbers: Tensor) -> Tensor:
+    def sum(self, numbers: Tensor) -> Tensor:
         """The sum of all processes' numbers (N,), as by `tree_sum`; may overwrite `numbers`."""
         return numbers
 
@@ -130,7 +130,7 @@ class Processes(Group):
             dist.all_gather(received, ours)
         return [bytes(tensor.numpy()) for tensor in received]
 
-    def all_reduce(self, numbers: Tensor) -> Tensor:
+    def sum(self, numbers: Tensor) -> Tensor:
         """See `Group`: each process adds up one part of the numbers, then all get all parts."""
         if self.size == 2:  # a + b is b + a, so the library's order is the tree's, and it is faster
             with _peer_errors():

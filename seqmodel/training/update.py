@@ -63,7 +63,7 @@ def update(
             gradients.append(_flat_gradient(state.model, has_gradient=part in windows))
     received = [dict(part) for part in group.all(list(nats.items()))]
     if gradients:
-        _set_gradient(state.model, group.all_reduce(tree_sum(gradients)))
+        _set_gradient(state.model, group.sum(tree_sum(gradients)))
     total = sum(each[part] for each in received for part in sorted(each))
     return total, step(state, learning_rate) if math.isfinite(total) else math.nan
 
@@ -102,7 +102,7 @@ def window_gradient(
     for weight in model.parameters():
         weight.grad = None
     frames = torch.from_numpy(batch.frames).to(state.device)
-    carry = state.carries.get(part) or model.start(frames.shape[1], batch.given)
+    carry = state.carries.get(part) or model.start(frames.shape[1], batch.metres)
     _seed(seed)
     with weight_noise(model, config.weight_noise), weight_dropout(model, config.weight_dropout):
         if config.parts > 1:  # the same noise for all, but not the same dropout

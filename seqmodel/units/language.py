@@ -132,7 +132,7 @@ MAX_START = 1e30
 """Vectors start at numbers smaller than this."""
 MAX_TOKENS = 200
 """The most tokens in a line, so that expressions cannot be nested too deeply."""
-MOST = 256
+MAX_SIZE = 256
 """The most equations, parts of norm, max, min and powers included: 400 compile in 30 seconds."""
 
 _FIELD = re.compile(r"\s*(unit|source)\s*:\s*([^#]*?)\s*(?:#.*)?$")
@@ -372,8 +372,8 @@ class _Parser:
         self._define(name.text, value)
 
     def _define(self, name: str, value: Node) -> None:
-        if len(self._equations) >= MOST:
-            self._fail(0, f"more than {MOST} equations, with the parts of norm, max and powers")
+        if len(self._equations) >= MAX_SIZE:
+            self._fail(0, f"more than {MAX_SIZE} equations, with the parts of norm, max and powers")
         written = plain(self.lines.lines[self._line - 1])
         self._equations[name] = Equation(name, value, self._line, written)
         if self._is_number(value):

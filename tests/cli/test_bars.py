@@ -148,14 +148,14 @@ def test_without_a_terminal_an_epoch_that_lasts_is_not_silent(monkeypatch):
             listener.tick(Tick(3, 10 * done, 100, 6.4891, 3559.0, 3723.0))
         now[0] += 31
         listener.tick(Tick(3, 20, 40, None))
-        listener.epoch(EPOCH, True)
+        listener.epoch({**EPOCH, "epoch": 3.0416667}, True)
         now[0] += 59
         listener.tick(Tick(4, 1, 100, 6.0, 10.0, None))
     assert said.getvalue().splitlines() == [
         "a title",
         "epoch 3/14  60%  6.4891  1:02:03 left  3,559 frames/s",
         "valid 3/14  50%",
-        "epoch  3/14  train   6.4891  valid   4.0217*    3,559 frames/s",
+        "epoch 3.0417/14  train   6.4891  valid   4.0217*    3,559 frames/s",  # as in summaries
     ]
 
 

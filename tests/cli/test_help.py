@@ -110,7 +110,7 @@ def test_examples_can_be_typed(command, call):
 
 
 def test_help_and_completion_load_nothing_heavy():
-    """Guards against an import at the top of a module that makes `--help` or Tab wait for torch."""
+    """Guards against an import that makes `--help`, Tab or a mistyped name wait for torch."""
     script = (
         "import os, sys\nfrom seqmodel.cli.main import main\n"
         "def say(*words):\n"
@@ -119,11 +119,13 @@ def test_help_and_completion_load_nothing_heavy():
         "for command in sys.argv[1:]: say(command, '--help')\n"
         "os.environ |= {'_SEQMODEL_COMPLETE': 'complete_bash', 'COMP_CWORD': '3',\n"
         "    'COMP_WORDS': 'seqmodel train --unit mg'}\n"
-        f"say(), print('LOADED', [name for name in {HEAVY} if name in sys.modules])"
+        f"say(), print('LOADED', [name for name in {HEAVY} if name in sys.modules])\n"
+        "del os.environ['_SEQMODEL_COMPLETE']\n"
+        "say('train', 'nowhere'), print('torch' in sys.modules)"
     )
     command = [sys.executable, "-c", script, *FUNCTIONS]
     shown = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert shown.stdout.endswith("\nmgu\nLOADED []\n")
+    assert shown.stdout.endswith("\nmgu\nLOADED []\nFalse\n")
 
 
 @pytest.fixture(scope="module")

@@ -126,9 +126,9 @@ def test_parts_in_time_go_on_within_their_bar(call):
         (piece,) = dataset[split].pieces
         begin, _ = map(int, piece.source.rsplit("/", 1)[1].split("-"))
         assert piece.facts["metre"] == [[-begin, 3, 4]]
-        given = dataset[split].given(np.array([0]))
-        assert given is not None
-        assert given[0, 0] == -begin
+        metres = dataset[split].metres(np.array([0]))
+        assert metres is not None
+        assert metres[0, 0] == -begin
 
 
 def test_samples_state_metre_and_tempo(call, tunes):
@@ -177,7 +177,7 @@ def test_a_filled_file_keeps_its_metre_in_the_model_too(call, tunes):
     loaded = load_run(tunes / "run")
     said = json.loads(told.out)["pieces"][0]["nats_per_drawn_frame"]
     for metre, equal in (([0, 6, 8], True), ([0, 3, 4], False)):
-        nats = loaded.nll(as_frames(piece), loaded.frame.given({"metre": [metre]}))[12:24].mean()
+        nats = loaded.nll(as_frames(piece), loaded.frame.metres({"metre": [metre]}))[12:24].mean()
         assert (said == pytest.approx(nats, abs=1e-4)) == equal
     longer = (*fill[:2], "--bars", "1:3", *fill[4:], "--run", tunes / "run")
     for name, metre in (("c", ()), ("d", ("--metre", "3/4"))):

@@ -124,6 +124,8 @@ def test_what_a_high_rate_costs_is_said(rate, remark, call):
     err = call("prepare", "a.wav", "-o", "d").err
     assert err.startswith(remark)
     assert ("--rate 16000 resamples" in err) == bool(remark)
+    told = call("prepare", "a.wav", "-o", "e", "--rate", rate)  # as the user wants it
+    assert (told.status, "resamples" in told.err) == (0, False)
 
 
 def test_prepare_reads_paths_globs_and_odd_names(call, music):

@@ -117,7 +117,8 @@ def test_the_newest_run_that_can_write_the_file_is_taken(
 ):
     """Guards against refusing `sample out.raw` because of a run of music trained since.
 
-    Also against `sample out.wav` from an older run when the newest can write it too.
+    Also against `sample out.wav` from an older run when the newest can write it too, and against
+    music, unremarked, for somebody who expects it from the run of sound.
     """
     for k, folder in enumerate([audio_run_folder, sample_wise_run_folder, run]):
         shutil.copytree(folder, f"runs/{k}")
@@ -126,7 +127,8 @@ def test_the_newest_run_that_can_write_the_file_is_taken(
     for name, newest in newest_that_can.items():
         result = call("sample", name, "--length", 5)
         assert result.status == 0
-        assert result.err.startswith(f"{name}: ")
+        remark = "using runs/2, of music; the newest run of audio is runs/1: name it with --run\n"
+        assert result.err.startswith(f"{remark if name == 'o.wav' else ''}{name}: ")
         assert result.err.endswith(f" from runs/{newest}\n")
     assert call("sample", "-", "--format", "raw", "--length", 5).status == 0
     os.utime("runs/0/best.safetensors", (2000, 2000))

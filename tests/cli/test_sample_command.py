@@ -9,6 +9,7 @@ import soundfile
 from calling import PNG, call_ok
 
 import seqmodel
+from seqmodel.media.music.sampling import MusicSampling
 from seqmodel.runs.folder import read_metrics
 from seqmodel.sampling.sampler import Freeze
 
@@ -92,7 +93,10 @@ def test_each_piece_says_whether_the_model_or_the_limit_ended_it(call, seconds_r
 
 
 def test_a_piece_that_freezes_says_so(call, seconds_run, monkeypatch):
-    """Guards against a piece passed off as ended by the model, in words, as JSON and in eval."""
+    """Guards against a piece passed off as ended by the model, in words, as JSON and in eval.
+
+    Also against saying of one chord twice that it is too long.
+    """
     monkeypatch.setattr(Freeze, "of", lambda run: Freeze(1, 3))
     options = ["--run", seconds_run, "-n", 6]
     pieces = json.loads(call("sample", "o.npy", "--json", *options).out)["pieces"]
@@ -104,6 +108,9 @@ def test_a_piece_that_freezes_says_so(call, seconds_run, monkeypatch):
     told = call("eval", seconds_run, "--samples", 6).out
     ends = f", {cut_off} cut off at the limit, {sum(frozen)} where a chord outlasts train's longest"
     assert ends in told
+    monkeypatch.setattr(MusicSampling, "_hint", lambda *_: "a chord is held for 9 frames")
+    lines = call("sample", "q.npy", *options).err.splitlines()
+    assert all(("outlasts" in line) + ("is held" in line) == 1 for line in lines)
 
 
 def test_ends_can_be_put_off_or_forbidden(call, seconds_run):

@@ -51,7 +51,7 @@ def told_by(train, pieces):
     rows = []
     for piece in pieces:
         samples = torch.from_numpy(np.append(0, piece[:-1]) / 32768).unsqueeze(1)
-        memory = predictors.start_memory(known.usual, 1, torch.device("cpu"))
+        memory = predictors.start_memory(known.grid, 1, torch.device("cpu"))
         rows.append(compiled_inputs(predictors, known, samples, memory)[0][:, 0, -4:].numpy())
     return np.concatenate(rows)
 

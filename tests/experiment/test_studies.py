@@ -29,7 +29,7 @@ from seqmodel.experiment.studies import (
     open_storage,
     status_of,
 )
-from seqmodel.locks import lock_file
+from seqmodel.locks import held_lock
 
 
 @pytest.fixture
@@ -128,7 +128,7 @@ def test_the_status_tells_what_is_trained(studies, tmp_path):
     worker = new_name(tmp_path)
     lock = lock_of(tmp_path, worker)
     lock.parent.mkdir(exist_ok=True)
-    with lock_file(lock, wait=True):
+    with held_lock(lock, wait=True):
         trial = trials.optuna.ask()
         trial.set_user_attr(WORKER, worker)
         trial.report(1.75, 84)

@@ -11,7 +11,7 @@ from models import clock_of, compiled_and_plain, random_model
 from seqmodel.evaluation.likelihood import likelihood
 from seqmodel.kernels.uniforms import Uniforms
 from seqmodel.model.build import build_model, with_sizes
-from seqmodel.model.clock import DIGITS, HORIZONS, MOST_LENGTHS, ODDS_SCALE, Clock
+from seqmodel.model.clock import DIGITS, HORIZONS, MAX_LENGTHS, ODDS_SCALE, Clock
 from seqmodel.sampling.sampler import Sampler
 
 pytestmark = pytest.mark.usefixtures("unoptimised")
@@ -55,7 +55,7 @@ def test_the_table_is_the_definition(lengths):
 
 def test_of_many_pieces_the_lengths_are_taken_evenly():
     lengths = np.random.default_rng(1).permutation(np.arange(1, 1025))
-    assert clock_of(lengths).lengths.tolist() == list(range(1, 1025, 1024 // MOST_LENGTHS))
+    assert clock_of(lengths).lengths.tolist() == list(range(1, 1025, 1024 // MAX_LENGTHS))
 
 
 def test_the_metre_is_told_by_digits_of_the_number_of_frames():

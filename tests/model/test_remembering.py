@@ -24,8 +24,8 @@ from seqmodel.media.music.metre import MAX_SIGNATURES, signature_row, signatures
 from seqmodel.model.ages import AGES, SILENT, SOUNDING, UNCHANGED, unchanged_before
 from seqmodel.model.bars import BARS, BEATS, DIGITS, POSITIONS, REMAINING, write_position
 from seqmodel.model.build import with_sizes
-from seqmodel.model.clock import MOST_HELD
-from seqmodel.model.echo import LONGEST, REACH_BACK, STEPS
+from seqmodel.model.clock import MAX_HELD
+from seqmodel.model.echo import MAX_LENGTH, REACH_BACK, STEPS
 from seqmodel.model.motifs import CONTEXTS, MAX_COUNT, MOTIFS
 from seqmodel.model.notes import NoteEncoder
 from seqmodel.model.sequence import SequenceModel
@@ -85,7 +85,7 @@ def longest_stretch(heard):
     last, best, after = len(heard) - 1, 0, None
     for j in range(max(0, last - REACH_BACK + 1), last):
         length = 0
-        while length < min(j + 1, LONGEST) and heard[j - length] == heard[last - length]:
+        while length < min(j + 1, MAX_LENGTH) and heard[j - length] == heard[last - length]:
             length += 1
         if length and length >= best:  # the latest wins a tie
             best, after = length, heard[j + 1]
@@ -162,7 +162,7 @@ def expected_of(piece, encoder, metre):
         rows = [t if t < last else last + (t - last) % clock.period for t in range(len(frames))]
         told.append(np.tile(table[rows][:, None], (notes, 1)))
         if clock.held is not None:
-            told[-1][..., -1] += clock.held.numpy()[held.clip(max=MOST_HELD - 1)][:, None]
+            told[-1][..., -1] += clock.held.numpy()[held.clip(max=MAX_HELD - 1)][:, None]
     told += [ages] * encoder.ages
     assert notes < 30 or len(frames) < 150 or ages.any((0, 1)).all()
     if encoder.motifs:
@@ -186,18 +186,18 @@ def test_notes_read_what_the_definitions_say_however_a_piece_is_cut(T, notes, on
     """Guards places of numbers in x and of integers in the memory, and their carrying on."""
     clock = clock_of([9, 10], metre="metre" in parts, held="held" in parts, end="clock" in parts)
     if clock.held is not None:
-        clock.held.copy_(torch.arange(MOST_HELD) / 8)
+        clock.held.copy_(torch.arange(MAX_HELD) / 8)
     encoder = NoteEncoder(
         notes,
         onsets=onsets,
-        bars=FRAMES.given({}) if "bars" in parts else None,
+        bars=FRAMES.metres({}) if "bars" in parts else None,
         clock=clock if clock.size else None,
         **{name: name in parts for name in ("echo", "ages", "motifs")},
     )
     pieces = [piece_of(T, notes, onsets=onsets, seed=seed) for seed in (1, 2)]
     start = encoder.start(torch.zeros(1, dtype=torch.float64), 2)
     start = encoder.with_metres(
-        start, np.stack([FRAMES.given({"metre": metre}) for metre in OF_TWO])
+        start, np.stack([FRAMES.metres({"metre": metre}) for metre in OF_TWO])
     )
     whole = read_however_cut(encoder, torch.from_numpy(np.stack(pieces, 1)), start)
     told = whole.skip.view(T, 2, notes, -1).numpy()
@@ -286,10 +286,10 @@ def test_the_place_is_the_definition(changes, first, steps):
 def test_real_time_and_the_usual_are_told_apart():
     """Without its own a piece has the metre usual in train, or 4/4; real time counts fours."""
     waltz = replace(FRAMES, metre=(3, 4))
-    assert np.array_equal(waltz.given({}), FRAMES.given({"metre": [[0, 3, 4]]}))
-    assert np.array_equal(FRAMES.given({}), FRAMES.given({"metre": [[0, 4, 4]]}))
+    assert np.array_equal(waltz.metres({}), FRAMES.metres({"metre": [[0, 3, 4]]}))
+    assert np.array_equal(FRAMES.metres({}), FRAMES.metres({"metre": [[0, 4, 4]]}))
     seconds = replace(FRAMES, grid=Grid.of_seconds("0.1"))
-    assert np.array_equal(seconds.given({}), FRAMES.given({}))
+    assert np.array_equal(seconds.metres({}), FRAMES.metres({}))
 
 
 def test_likelihoods_are_of_each_pieces_own_metre(dataset):
@@ -301,7 +301,7 @@ def test_likelihoods_are_of_each_pieces_own_metre(dataset):
     split = replace(split, pieces=pieces)
     nats = likelihood(model, split).piece_nats
     for k, piece in enumerate(split):
-        given = split.given(np.array([k]))
+        given = split.metres(np.array([k]))
         line = torch.from_numpy(piece.astype(np.float32)).unsqueeze(1)
         with torch.inference_mode():
             h, frames, past, _ = model.read(line, model.start(1, given))
@@ -325,7 +325,7 @@ def test_training_is_on_each_pieces_own_metre(dataset, make_config):
     batch = load(split, np.arange(3))
     nats, _ = window_gradient(state, batch, 1)
     assert nats == pytest.approx(likelihood(state.model, split[:3]).piece_nats.sum(), rel=1e-4)
-    assert load(split, np.arange(3), begin=2).given is None
+    assert load(split, np.arange(3), begin=2).metres is None
 
 
 def test_the_table_of_an_exported_model_repeats_the_places():

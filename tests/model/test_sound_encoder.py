@@ -33,7 +33,7 @@ def known_at(rate):
 
 def start(rate, B):
     predictors, known = predictors_at(rate), known_at(rate)
-    return predictors, known, predictors.start_memory(known.usual, B, CPU)
+    return predictors, known, predictors.start_memory(known.grid, B, CPU)
 
 
 def lattice_by_hand(x, order, forget):
@@ -186,7 +186,7 @@ def test_pieces_with_labels_follow_their_course():
     courses = torch.from_numpy(np.concatenate([widths, means]))
     known = known_at(rate)._replace(afforded=torch.tensor([0.7]).double(), courses=courses)
     predictors, samples = predictors_at(rate, 3), voice(T, 3)
-    memory = predictors.start_memory(known.usual, 3, CPU)
+    memory = predictors.start_memory(known.grid, 3, CPU)
     memory[:, predictors.starts["combination"]] = torch.arange(3.0).double()
     memory[:, predictors.starts["moment"]] += late
     found, _ = compiled_inputs(predictors, known, samples, memory)
@@ -347,7 +347,7 @@ def test_noise_keeps_to_the_grid():
 def test_levels_under_noise_are_those_of_what_is_to_be_predicted():
     """Guards against levels that noise raises: all that follows would seem soft, and would fade."""
     predictors, known = predictors_at(8000), no_statistics(16)
-    memory = predictors.start_memory(known.usual, 2, CPU)
+    memory = predictors.start_memory(known.grid, 2, CPU)
     samples = voice(900, 2)
     noise = torch.from_numpy(np.random.default_rng(1).normal(0, 0.6, (900, 2)))
     told, _ = compiled_inputs(predictors, known, samples, memory, noise=noise)

@@ -59,7 +59,7 @@ def told_of(pieces):
     """The features of every eighth sample of all pieces, end to end, by kind."""
     predictors, known = predictors_at(8000), no_statistics(16)
     line = torch.from_numpy(np.concatenate(pieces)).unsqueeze(1)
-    told, _ = compiled_inputs(predictors, known, line, predictors.start_memory(known.usual, 1, CPU))
+    told, _ = compiled_inputs(predictors, known, line, predictors.start_memory(known.grid, 1, CPU))
     return {name: told[::8, 0, part].numpy() for name, part in predictors.columns.items()}
 
 
@@ -98,7 +98,7 @@ def test_the_survey_says_how_usual_periods_are():
 
 def test_the_survey_says_which_coefficients_are_usual(monkeypatch):
     """By hand; where hardly anything is heard, those of the nearest node."""
-    monkeypatch.setattr(surveys, "FEW", 0.02)  # seconds, 20 of the samples that count
+    monkeypatch.setattr(surveys, "MIN_SECONDS", 0.02)  # seconds, 20 of the samples that count
     pieces = [voice(T, seed=T)[:, 0].numpy() * size for T, size in ((900, 1), (700, 0.02))]
     told = told_of(pieces)
     k, loud = told["reflections"], told["loudness"][:, -1]

@@ -12,7 +12,7 @@ import refusals as errors
 
 from seqmodel.errors import SeqmodelError
 from seqmodel.report.inspection import inspect_run, kind_of
-from seqmodel.runs.files import BEST, CARD, CONFIG, METRICS, exists, read_file
+from seqmodel.runs.files import BEST, CARD, CONFIG, METRICS, has_file, read_file
 from seqmodel.runs.folder import load_run, read_metrics
 
 CENTRAL, LOCAL = b"PK\1\2", b"PK\3\4"
@@ -56,7 +56,7 @@ def test_a_zip_of_a_run_is_read(make, run, rolls):
     path = make((CARD, b"hello"), (CONFIG, b""), (METRICS, b""))
     assert (load_run(path).nll(rolls["valid"][0]) == run.nll(rolls["valid"][0])).all()
     assert read_metrics(path) == []
-    assert [exists(path / name) for name in (BEST, CARD, "last.safetensors")] == [1, 1, 0]
+    assert [has_file(path / name) for name in (BEST, CARD, "last.safetensors")] == [1, 1, 0]
     assert read_file(path / CARD) == b"hello"
     assert kind_of(path) == "run"
     assert inspect_run(path, None, verify=True)["verified"] == [BEST]

@@ -90,25 +90,25 @@ def test_a_run_that_should_end_pieces_but_does_not_is_stopped(run, dataset, judg
 
 def test_samples_have_the_metres_of_the_splits_pieces(run, dataset, judged, monkeypatch):
     """Guards against samples that are all in train's commonest metre, beside pieces in several."""
-    metres = {k: {"metre": [[0, 3 + k % 2, 4]]} for k in range(len(dataset["valid"]))}
-    facts = [replace(piece, facts=metres[k]) for k, piece in enumerate(dataset["valid"].pieces)]
+    stated = {k: {"metre": [[0, 3 + k % 2, 4]]} for k in range(len(dataset["valid"]))}
+    facts = [replace(piece, facts=stated[k]) for k, piece in enumerate(dataset["valid"].pieces)]
     valid = replace(dataset["valid"], pieces=facts)
     monkeypatch.setattr(type(dataset), "__getitem__", lambda self, name: valid)
     told = []
 
     class Recorded(Sampler):
-        def __init__(self, *args, given, **options):
+        def __init__(self, *args, metres, **options):
             super().__init__(*args, **options)
-            self.given = given
+            self.metres = metres
 
         def piece(self, *args, **options):
-            told.append(self.given)
+            told.append(self.metres)
             return super().piece(*args, **options)
 
     monkeypatch.setattr(comparison, "Sampler", Recorded)
     compare_samples(run, dataset, "valid", number=4, seed=9)
     at = np.arange(4) * len(valid) // 4
-    np.testing.assert_array_equal(told, [run.frame.given(metres[k]) for k in at.tolist()])
+    np.testing.assert_array_equal(told, [run.frame.metres(stated[k]) for k in at.tolist()])
 
 
 def test_train_is_not_compared_with_itself(plain_run, dataset, judged):

@@ -19,7 +19,7 @@ from seqmodel.media.marks import Levels
 from seqmodel.model.sequence import SequenceModel
 from seqmodel.model.sound import encoder as encoders
 from seqmodel.runs import folder as runs
-from seqmodel.runs.checkpoint import GIVEN_HASH, Progress, load_checkpoint, save_checkpoint
+from seqmodel.runs.checkpoint import FACTS_HASH, Progress, load_checkpoint, save_checkpoint
 from seqmodel.runs.folder import load_run, read_metrics
 from seqmodel.training import loop, processes
 from seqmodel.training.loop import Listener, Trainer, train_run
@@ -77,7 +77,7 @@ def outcome(folder):
 def correct_by_short_draws():
     """Train of these tests is too short to be drawn by."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(encoders, "FREE_LEAST", 0.0)
+        patch.setattr(encoders, "MIN_FREE_SECONDS", 0.0)
         yield
 
 
@@ -299,7 +299,7 @@ def test_other_metres_are_refused_where_the_model_reads_them(tmp_path, make_conf
     moved = make_config(data=str(data.folder))
     assert train(moved, tmp_path / "without", resume=True, data=data).state.progress.epoch == 3
     tensors, values = load_checkpoint(tmp_path / "run" / runs.LAST)
-    del values[GIVEN_HASH]  # as older versions saved it
+    del values[FACTS_HASH]  # as older versions saved it
     save_checkpoint(tmp_path / "run" / runs.LAST, tensors, values)
     resumed()
 

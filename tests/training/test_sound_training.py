@@ -48,7 +48,7 @@ def write(folder, pieces, rate=8000, **settings):
 def correct_by_short_draws():
     """Train of these tests is too short to be drawn by."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(encoders, "FREE_LEAST", 0.0)
+        patch.setattr(encoders, "MIN_FREE_SECONDS", 0.0)
         yield
 
 

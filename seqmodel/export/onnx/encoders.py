@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from seqmodel.export.onnx.graph import DOUBLE, FLOAT, INT64, Graph, Step, Symbol
 from seqmodel.model.ages import SILENT, SOUNDING, UNCHANGED
 from seqmodel.model.bars import BARS, DIGITS, SIGNATURE, write_position
-from seqmodel.model.clock import MOST_HELD
-from seqmodel.model.echo import LONGEST, REACH_BACK, STEPS
+from seqmodel.model.clock import MAX_HELD
+from seqmodel.model.echo import MAX_LENGTH, REACH_BACK, STEPS
 from seqmodel.model.encoder import WindowEncoder
 from seqmodel.model.motifs import (
     CELLS,
@@ -115,9 +115,9 @@ def notes(
             place = g("Min", elapsed, elapsed % period + (len(table) - period))
             row = g("Gather", g.constant(table, "clock"), place)
             if encoder.clock.held is not None and unchanged is not None:
-                held = np.zeros((MOST_HELD, encoder.clock.size), np.float32)
+                held = np.zeros((MAX_HELD, encoder.clock.size), np.float32)
                 held[:, -1] = encoder.clock.held.numpy()
-                count = g.cast(g("Min", g.squeeze(unchanged, 1), float(MOST_HELD - 1)), INT64)
+                count = g.cast(g("Min", g.squeeze(unchanged, 1), float(MAX_HELD - 1)), INT64)
                 row = row + g("Gather", g.constant(held, "held"), count)
             positions.append(row)
         skip += [g("Expand", g.unsqueeze(row, 1), np.array([1, D, 1])) for row in positions]
@@ -305,7 +305,7 @@ def _echo(g: Graph, frames: Symbol, F: int, elapsed: Symbol, D: int) -> Symbol:
         word = frame @ bits
         slot = g("Equal", count % REACH_BACK, places)
         equal = g("Equal", g.sum(g("Abs", memory - word), 1, keep=False), 0.0)
-        longer = g("Min", g.concat([runs[-1:], runs[:-1]], 0) + 1.0, float(LONGEST))
+        longer = g("Min", g.concat([runs[-1:], runs[:-1]], 0) + 1.0, float(MAX_LENGTH))
         runs = g("Where", equal & (count > places) & g("Not", slot), longer, 0.0)
         memory = g("Where", g.unsqueeze(slot, 1), word, memory)
         # The latest of the longest matches.
@@ -382,7 +382,7 @@ def sound(
 def _start(p: Predictors, known: TrainingStatistics) -> dict[str, NDArray[np.float64]]:
     """The parts of the memory before the first sample."""
     L, M = len(p.lattices), max(each.order for each in p.lattices)
-    initial = p.parts(p.start_memory(known.usual, 1, torch.device("cpu")))
+    initial = p.parts(p.start_memory(known.grid, 1, torch.device("cpu")))
     copied = "grid", "seen", "energy", "lag", "peak", "acf", *p.lines
     return {
         **{name: np.zeros(L * M) for name in ("k", "b", "num")},
@@ -440,7 +440,7 @@ def _updated_grid(g: Graph, parts: Parts, pure: Symbol) -> Parts:
     lowest = g("ReduceMax", g("Where", divides, powers, 1.0), axes=[0], keepdims=1)
     first, silent = g("Equal", parts["seen"], 0.0), g("Equal", pure, 0.0)
     grid = g("Where", first, lowest, g("Min", former, lowest))
-    seen = g("Min", parts["seen"] + 1.0, float(sounds.MOST_SEEN))
+    seen = g("Min", parts["seen"] + 1.0, float(sounds.MAX_SEEN))
     return {
         "grid": g("Where", silent, former, grid),
         "seen": g("Where", silent, parts["seen"], seen),
@@ -454,11 +454,11 @@ def _updated_pitch(g: Graph, pitch: sounds.Pitch, parts: Parts, line: Symbol, si
     acf = parts["acf"] * pitch.forgetting + newest * g("Gather", line, size - 1 - back)
     peak = g("ReduceMax", acf, axes=[0], keepdims=1)
     best = g.cast(g("ArgMax", acf, axis=0), DOUBLE)
-    periodic = peak > energy * sounds.LEAST_PEAK
+    periodic = peak > energy * sounds.MIN_PEAK
     return {
         "energy": energy,
         "lag": g("Where", periodic, best, 0.0) + float(pitch.shortest),
-        "peak": g("Max", peak / energy, sounds.LEAST_PEAK),
+        "peak": g("Max", peak / energy, sounds.MIN_PEAK),
         "acf": acf,
     }
 
@@ -502,9 +502,9 @@ def _features(
         softer = g("Pow", g("Min", known.sharpest / sharp, 1.0), strength)
         push = _between(g, known.pushes.numpy()[:, np.newaxis], place)
         for each in course:
-            limit, share = steering.MOST_FOLLOWED, float(known.afforded)
+            limit, share = steering.MAX_FOLLOWED, float(known.afforded)
             pull = pull + g("Clip", each[:, :1], -limit, limit) * slow * share
-            limit = steering.MOST_LOUDER
+            limit = steering.MAX_LOUDER
             push = push + g("Clip", each[:, 1:] * steering.LOUDER, -limit, limit) * share
         new_anchor = _within_full_scale(g, anchor * softer + pull * strength)
         return [new_anchor, slow * (push * strength).exp()]

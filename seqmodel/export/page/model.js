@@ -30,7 +30,7 @@ class Model {
   begin(seed, number) {
     this.arena.set(this.start);
     this.stream[0] = this.key = seedKey(seed, number);
-    this.drawn = this.heldFrames = 0;
+    this.drawn = this.unchanged = 0;
     this.frame = null;
   }
 
@@ -38,7 +38,7 @@ class Model {
   beginAnother() {
     this.arena.set(this.start);
     this.stream[0] = this.key = seedKey(this.key);
-    this.heldFrames = 0;
+    this.unchanged = 0;
   }
 
   /* What pieces are from the next on: 1 for each value that a label has, 0 for the others. */
@@ -73,15 +73,15 @@ class Model {
   freezes(frame, before) {
     const stays = (one, k) => one === (k < this.notes ? before[k] : 0);
     const holds = before && !this.kit && frame.every(stays);
-    this.heldFrames = frame.indexOf(1) < 0 ? 0 : holds ? this.heldFrames + 1 : 1;
-    return this.heldFrames > this.freeze.chord && this.drawn >= this.freeze.piece;
+    this.unchanged = frame.indexOf(1) < 0 ? 0 : holds ? this.unchanged + 1 : 1;
+    return this.unchanged > this.freeze.chord && this.drawn >= this.freeze.piece;
   }
 
   /* Whether a pause lasts too long: see Pause in seqmodel/sampling/sampler.py. */
   pauses(frame) {
     const { level, frames } = this.pause;
-    this.heldFrames = frame.every((sample) => Math.abs(sample) <= level) ? this.heldFrames + 1 : 0;
-    return this.heldFrames >= (frames + 1) * this.steps && this.drawn % this.steps === 0;
+    this.unchanged = frame.every((sample) => Math.abs(sample) <= level) ? this.unchanged + 1 : 0;
+    return this.unchanged >= (frames + 1) * this.steps && this.drawn % this.steps === 0;
   }
 
   /* A 16-bit level from -1 to below 1, of a sample as the unit reads it. */

@@ -1,6 +1,6 @@
 /* The page of a model of notes: what it adds to the controls of every page. */
 
-const LONGEST_LINK = 20000; /* characters of an opening, in any address */
+const MAX_LINK = 20000; /* characters of an opening, in any address */
 
 class MusicPage extends Page {
   listen() {
@@ -55,7 +55,7 @@ class MusicPage extends Page {
     const opening = notes.map(([pitch, ...frames]) => [pitch - LOWEST_PITCH, ...frames]);
     const valid = /^(\d{1,3}\.\d{1,4}\.[1-9]\d{0,3}(_(?=\d)|$))+$/.test(text);
     this.player.below = Boolean(this.parts.voices) && params.get("voices") === "below";
-    const short = text.length <= LONGEST_LINK;
+    const short = text.length <= MAX_LINK;
     return short && valid && opening.every(([key]) => key in KEYS) ? opening : [];
   }
 

@@ -1,6 +1,6 @@
 /* Music, drawn as it plays, and openings played by hand. */
 
-const MOST_NOTES = 200000; /* remembered for the saved file */
+const MAX_NOTES = 200000; /* remembered for the saved file */
 
 /* The model's `grid` has the length of a frame at the tempo of train; `framesPerBeat`, null if
    frames are of real time; and `metre`: the units in a frame, a beat and a bar, and the parts of a
@@ -74,7 +74,7 @@ class NotePlayer extends Player {
       const newNote = this.begin(key, next, velocity(key, frame, place, this), isGiven);
       if (model.kit) this.end(newNote, next + 1); /* a hit is not held */
     }
-    if (this.notes.length > MOST_NOTES) this.notes.splice(0, MOST_NOTES / 2);
+    if (this.notes.length > MAX_NOTES) this.notes.splice(0, MAX_NOTES / 2);
   }
 
   sounding() {

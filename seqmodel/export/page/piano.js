@@ -45,7 +45,7 @@ const INSTRUMENTS = {
     ...{ attack: 0.001, release: 0.6, lasts: 1.1, bright: 20, mellow: 20, level: 0.3 },
   },
 };
-const HIGHEST = 12000; /* of filters and strings, in Hz */
+const MAX_HZ = 12000; /* of filters and strings */
 
 class Instrument extends Hall {
   kind = "Piano"; /* of INSTRUMENTS */
@@ -69,12 +69,12 @@ class Instrument extends Hall {
     const begin = Math.max(time, this.now());
     const loud = velocity / 98;
     const filter = new BiquadFilterNode(context, { Q: 0.3 });
-    filter.frequency.value = Math.min((mellow + (bright - mellow) * loud) * frequency, HIGHEST);
-    filter.frequency.setTargetAtTime(Math.min(mellow * frequency, HIGHEST), begin, fading / 2);
+    filter.frequency.value = Math.min((mellow + (bright - mellow) * loud) * frequency, MAX_HZ);
+    filter.frequency.setTargetAtTime(Math.min(mellow * frequency, MAX_HZ), begin, fading / 2);
     const whole = new GainNode(context, { gain: level * loud ** 1.5 });
     const place = new StereoPannerNode(context, { pan: (pitch - 64) / 88 });
     filter.connect(whole).connect(place).connect(this.input);
-    const audible = strings.filter(([ratio]) => ratio * frequency < HIGHEST);
+    const audible = strings.filter(([ratio]) => ratio * frequency < MAX_HZ);
     const tones = audible.map(([ratio, detune, share, decay]) => {
       const options = { periodicWave: waves[kind], frequency: ratio * frequency, detune };
       const tone = new OscillatorNode(context, options);

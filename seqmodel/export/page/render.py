@@ -13,7 +13,7 @@ import torch
 from seqmodel.errors import UsageError
 from seqmodel.export.page.program import TEMPERATURES, program
 from seqmodel.media.music.frames import PianoRollFrames
-from seqmodel.media.music.grid import BEATS_PER_MINUTE
+from seqmodel.media.music.grid import DEFAULT_BPM
 from seqmodel.media.music.kit import SOUNDS
 from seqmodel.media.music.metre import COMMON_TIME, Units
 from seqmodel.media.words import epochs_text
@@ -173,7 +173,7 @@ def _grid(frame: PianoRollFrames) -> dict[str, Any]:
 
 def _tempo(frame: PianoRollFrames) -> int:
     """The initial beats per minute."""
-    return round(frame.tempo or BEATS_PER_MINUTE)
+    return round(frame.tempo or DEFAULT_BPM)
 
 
 def _tempos(frame: PianoRollFrames, tempo: int | None) -> dict[str, int]:

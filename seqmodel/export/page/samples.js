@@ -2,7 +2,7 @@
    more is drawn ahead. */
 
 const BLOCK_SECONDS = 0.05;
-const MOST_LEAD = 3;
+const MAX_LEAD = 3;
 const SHOWN_SECONDS = 3;
 
 class Speaker extends Sound {
@@ -49,14 +49,14 @@ class SamplePlayer extends Player {
 
   onUnderrun() {
     super.onUnderrun();
-    this.lead = Math.min(2 * this.lead, MOST_LEAD);
+    this.lead = Math.min(2 * this.lead, MAX_LEAD);
   }
 
   play({ samples, begins }) {
     this.sound.play(samples, this.rate, this.timeOf(this.next));
     this.blocks.push(samples);
     this.pieces.push(...begins.map((place) => this.next * this.block + place));
-    const old = this.blocks.length - (KEPT_SECONDS + 2 * MOST_LEAD) / BLOCK_SECONDS;
+    const old = this.blocks.length - (KEPT_SECONDS + 2 * MAX_LEAD) / BLOCK_SECONDS;
     if (old > 0) this.blocks[old - 1] = null;
   }
 

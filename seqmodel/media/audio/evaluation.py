@@ -140,7 +140,7 @@ SILENCE_DB = -96.0
 """dB; nothing counts as quieter, not even digital silence."""
 VOICED_PERIODICITY = 0.5
 """A frame of higher periodicity is voiced."""
-LOWEST_PITCH, HIGHEST_PITCH = 50, 400
+MIN_PITCH_HZ, MAX_PITCH_HZ = 50, 400
 """Pitches in Hz: lags of 20 and 2.5 ms."""
 BANDS = 20
 FAINTEST_DB = -80.0
@@ -199,7 +199,7 @@ class Statistics(Measurements):
         return {
             "levels": Counter((3 * _bins(self.levels / 3, -30, -1)).tolist()),
             "periodicities": Counter((_bins(self.periodicities * 20, 0, 19) / 20).tolist()),
-            "pitches": Counter(_bins(12 * np.log2(self.pitches / LOWEST_PITCH), 0, 35).tolist()),
+            "pitches": Counter(_bins(12 * np.log2(self.pitches / MIN_PITCH_HZ), 0, 35).tolist()),
             "pauses": Counter(pauses.tolist()),
             "bursts": Counter(bursts.tolist()),
         }
@@ -263,8 +263,8 @@ def measure(
 
 def periodicity(frames: Floats, rate: int) -> tuple[Floats, Floats]:
     """The periodicity of each frame of 30 ms (n, size), and its pitch in Hz if it is voiced."""
-    first = max(1, round(rate / HIGHEST_PITCH))
-    last = max(first, round(rate / LOWEST_PITCH))
+    first = max(1, round(rate / MAX_PITCH_HZ))
+    last = max(first, round(rate / MIN_PITCH_HZ))
     size = 1 << (frames.shape[1] + last).bit_length()  # padded, so that no lag wraps around
     spectra = np.fft.rfft(frames - frames.mean(1, keepdims=True), size)
     acf = np.fft.irfft(np.abs(spectra) ** 2, size)[:, : last + 1]

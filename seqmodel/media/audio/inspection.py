@@ -34,7 +34,7 @@ WINDOW_SECONDS = 0.032
 
 MIN_DB, MAX_DB = -90.0, -10.0
 """The ends of every picture's scale, in dB re a full-scale sine, so that pictures are comparable;
-QUIET is about the noise of 16 bits."""
+MIN_DB is about the noise of 16 bits."""
 
 MAX_WINDOWS = 8
 """The maximum that a column averages over: enough for a long stretch."""
@@ -146,7 +146,7 @@ def columns(
 
 
 def decibels(power: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Power in dB re a full-scale sine, clipped to QUIET and LOUD."""
+    """Power in dB re a full-scale sine, clipped to MIN_DB and MAX_DB."""
     return np.clip(10 * np.log10(power + 1e-12), MIN_DB, MAX_DB)
 
 

@@ -116,14 +116,18 @@ class Audio(Medium):
                 f"rounded {plural(rounded, 'file')} to 16 bits: finer than that, not mono, or at "
                 "another rate"
             )
-        if (rate := manifest["frame"]["rate"]) > HIGH_RATE:
-            lines.append(
-                f"at {rate:,} Hz training takes {rate / USUAL_RATE:.1f} times as long as at "
-                f"{USUAL_RATE:,} Hz; --rate {USUAL_RATE} resamples"
-            )
         if manifest["splits"]["train"]["pieces"]:
             lines += self.training_remarks(self.frame_from_json(manifest["frame"]))
         return lines
+
+    def prepare_advice(self, manifest: Mapping[str, Any], options: Mapping[str, Any]) -> list[str]:
+        rate = manifest["frame"]["rate"]
+        if options.get("rate") or rate <= HIGH_RATE:
+            return []
+        return [
+            f"at {rate:,} Hz training takes {rate / USUAL_RATE:.1f} times as long as at "
+            f"{USUAL_RATE:,} Hz; --rate {USUAL_RATE} resamples"
+        ]
 
     def training_remarks(self, frame: FrameDefinition) -> list[str]:
         """Whether train is silent: its deviation is then stored as 1, which no sound has."""

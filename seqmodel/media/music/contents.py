@@ -335,7 +335,7 @@ def not_kept(contents: Mapping[str, Any], frame: PianoRollFrames) -> list[str]:
     return lost
 
 
-def prepare_advice(manifest: Mapping[str, Any]) -> list[str]:
+def prepare_advice(manifest: Mapping[str, Any], _: Mapping[str, Any]) -> list[str]:
     """`Medium.prepare_advice`: notes that do not show, a better grid, what is not kept."""
     timing, lost = manifest.get("timing", {}), manifest.get("not_kept", [])
     tally, frame = Tally(**manifest.get("notes", {})), PianoRollFrames.from_json(manifest["frame"])

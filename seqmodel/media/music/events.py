@@ -30,7 +30,7 @@ DECODED = np.isin(np.arange(256), (TRACK_NAME, MARKER, TIME_SIGNATURE, KEY_SIGNA
 END_OF_TRACK = 0x2F
 TEXT = 0x01
 NOTE_OFF, NOTE_ON, AFTERTOUCH, CONTROL, PROGRAM = 0x80, 0x90, 0xA0, 0xB0, 0xC0
-"""Of channel messages, the first four bits; TOUCH is a single key's."""
+"""Of channel messages, the first four bits; AFTERTOUCH is a single key's."""
 SUSTAIN, DOWN = 64, 64
 """The controller of the sustain pedal, and the least value that holds it down."""
 

@@ -394,7 +394,7 @@ class PianoRollFrames(FrameDefinition):
             found["voices"] = facts["voices"][begin:end]
         return found
 
-    def given(self, facts: Mapping[str, Any]) -> NDArray[np.int64]:
+    def metres(self, facts: Mapping[str, Any]) -> NDArray[np.int64]:
         """The time signatures, see `metre.signature_row`: the piece's "metre", or the usual one."""
         default = [[0, *(self.metre or COMMON_TIME)]]
         return signature_row(metre_from_json(facts.get("metre", default)), self.grid)

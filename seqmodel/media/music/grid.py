@@ -55,7 +55,7 @@ SAMPLE_LENGTH = 256
 PARTICLES, SWEEPS = 64, 2
 """See `sampling.filling`; chosen by the figures in its README."""
 
-BEATS_PER_MINUTE = 120.0
+DEFAULT_BPM = 120.0
 """The tempo if none is stated."""
 
 Restrike = Literal["close", "discard"]

@@ -24,7 +24,7 @@ from seqmodel.media.music.frames import (
     struck,
 )
 from seqmodel.media.music.grid import (
-    BEATS_PER_MINUTE,
+    DEFAULT_BPM,
     DRUM_CHANNEL,
     KIT,
     LOWEST_PITCH,
@@ -134,7 +134,7 @@ def piano_roll_picture(
     frames: NDArray[np.uint8],
     definition: FrameDefinition,
     *,
-    tempo: float = BEATS_PER_MINUTE,
+    tempo: float = DEFAULT_BPM,
     given: NDArray[np.bool_] | None = None,
 ) -> Picture:
     """A piece (T, 88), (T, 176) or (T, 47): x in frames, y the MIDI pitch, with some marked.

@@ -6,7 +6,7 @@ from typing import Any
 
 from seqmodel.media.definitions import Medium, Option, lazily
 from seqmodel.media.music.grid import (
-    BEATS_PER_MINUTE,
+    DEFAULT_BPM,
     DRUM_KIND,
     MAX_TEMPO,
     MIDI_SUFFIXES,
@@ -132,8 +132,7 @@ class Music(Medium):
     )
     listen_options = (
         _tempo(
-            "With --listen: beats per minute.  [default: the file's; for a roll "
-            f"{BEATS_PER_MINUTE:g}]"
+            f"With --listen: beats per minute.  [default: the file's; for a roll {DEFAULT_BPM:g}]"
         ),
     )
     page_options = (
@@ -182,7 +181,7 @@ class Music(Medium):
     sample_options = (
         _tempo(
             "Beats per minute, in the file and for --seconds.  [default: that of --prime or "
-            f"--fill, or the median of train; {BEATS_PER_MINUTE:g} if there is none]"
+            f"--fill, or the median of train; {DEFAULT_BPM:g} if there is none]"
         ),
         Option(
             "metre",
@@ -246,7 +245,7 @@ class Music(Medium):
         return "midi" if is_midi(path) else None
 
     def dataset_lines(self, manifest: Mapping[str, Any]) -> list[str]:
-        remarks = self.prepare_remarks(manifest) + self.prepare_advice(manifest)
+        remarks = self.prepare_remarks(manifest) + self.prepare_advice(manifest, {})
         return self.summary_lines(manifest) + [f"  {remark}" for remark in remarks]
 
     def summary_lines(self, manifest: Mapping[str, Any]) -> list[str]:

@@ -22,7 +22,7 @@ Metre = tuple[int, int]
 """A time signature, such as (6, 8)."""
 COMMON_TIME: Metre = 4, 4
 """The time signature of a MIDI file that states none."""
-MAX_BEATS, LONGEST_BAR, SHORTEST_NOTE = 32, 16, 64
+MAX_BEATS, MAX_BAR, SHORTEST_NOTE = 32, 16, 64
 """A bar has at most this many beats and quarter notes; its beats are notes of at least one over
 SHORTEST_NOTE."""
 MAX_SIGNATURES = 64
@@ -40,7 +40,7 @@ def is_possible(metre: Metre) -> bool:
         1 <= beats <= MAX_BEATS
         and 1 <= of <= SHORTEST_NOTE
         and of & (of - 1) == 0
-        and 4 * beats <= LONGEST_BAR * of
+        and 4 * beats <= MAX_BAR * of
     )
 
 
@@ -51,7 +51,7 @@ def parse_metre(text: str) -> Metre:
     metre = (int(beats), int(of)) if numbers else (0, 0)
     if not is_possible(metre):
         raise ValueError(
-            f"a time signature such as 3/4 or 6/8, of at most {MAX_BEATS} beats and {LONGEST_BAR} "
+            f"a time signature such as 3/4 or 6/8, of at most {MAX_BEATS} beats and {MAX_BAR} "
             f"quarter notes, not {text!r}"
         )
     return metre

@@ -31,7 +31,7 @@ from seqmodel.media.input import read_whole
 from seqmodel.media.music import events as smf
 from seqmodel.media.music.frames import PianoRollFrames, fold, notes_of, rows_of, sounding, struck
 from seqmodel.media.music.grid import (
-    BEATS_PER_MINUTE,
+    DEFAULT_BPM,
     DRAWN,
     DRUM_CHANNEL,
     END_OF_PIECE,
@@ -230,7 +230,7 @@ class Original:
         frames = np.arange(length + 1)
         if steps := grid.steps_per_beat:
             return (2 * frames * score.ticks_per_unit + steps) // (2 * steps)
-        seconds = frames * grid.seconds_per_frame(BEATS_PER_MINUTE)
+        seconds = frames * grid.seconds_per_frame(DEFAULT_BPM)
         if cut is not None:
             kept = score.tempo_tick < score.ticks_at(seconds[cut : cut + 1])
             score = replace(score, tempo_tick=score.tempo_tick[kept], tempo=score.tempo[kept])

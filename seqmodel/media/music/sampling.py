@@ -32,7 +32,7 @@ from seqmodel.media.music.frames import (
     with_onsets,
 )
 from seqmodel.media.music.grid import (
-    BEATS_PER_MINUTE,
+    DEFAULT_BPM,
     DRUM_CHANNEL,
     HIGHEST_PITCH,
     KIT_KEYS,
@@ -98,7 +98,7 @@ class MusicSampling(Sampling):
         written = filled or (self._prime if request.include_prime else None)
         self._transposed = written.transposed if written else 0
         self._original = self._open_original()
-        tempo = self._file.tempo if self._file else frame.tempo or BEATS_PER_MINUTE
+        tempo = self._file.tempo if self._file else frame.tempo or DEFAULT_BPM
         self._tempo = float(options.get("tempo") or tempo)
         self.playback_options = {"tempo": self._tempo}
         seconds_per_frame = frame.grid.seconds_per_frame(self._tempo)
@@ -122,9 +122,9 @@ class MusicSampling(Sampling):
         # From the primer's first frame on, as `Piece.facts` has them.
         file, metre = self._file, options.get("metre")
         known = len(filled.frames) if filled else max(1, len(self.primer))
-        metres = signatures(file.metre if file else _metre(frame, metre, []), known)
-        as_facts = [list(each) for each in metres]
-        self.given = frame.given({"metre": as_facts})
+        changes = signatures(file.metre if file else _metre(frame, metre, []), known)
+        as_facts = [list(each) for each in changes]
+        self.metres = frame.metres({"metre": as_facts})
         written_metre = shifted(as_facts, len(self.primer) - self._included)
         self._metre = metre_from_json(written_metre) if frame.grid.steps_per_beat else ()
         if request.kind in SOUND_FORMATS:
@@ -315,7 +315,7 @@ class ReadFile:
         onsets: bool | None = None,
     ) -> None:  # fmt: skip
         self.path, self.transposed = path, 0
-        self.tempo = frame.tempo or BEATS_PER_MINUTE
+        self.tempo = frame.tempo or DEFAULT_BPM
         self.score: Score | None = None
         with naming(f"--{option} {path}", for_run=True):
             if path.suffix.lower() == ".npy":

@@ -53,7 +53,7 @@ from seqmodel.media.music.frames import (
     sounding,
 )
 from seqmodel.media.music.grid import (
-    BEATS_PER_MINUTE,
+    DEFAULT_BPM,
     DRAWN,
     DRUM_CHANNEL,
     END_OF_PIECE,
@@ -453,7 +453,7 @@ def listen(path: Path, options: Mapping[str, Any], target: Path) -> None:
             frames, _, _, placed = load_to_show(path, grid, options.get("drums"))
             score, given = placed.score, placed.given_mask()
             stated = stated_metre(score, grid)
-    times = frame_times(len(frames), grid, tempo or BEATS_PER_MINUTE, None if tempo else score)
+    times = frame_times(len(frames), grid, tempo or DEFAULT_BPM, None if tempo else score)
     check_sound(kind, float(times[-1]))
     metre = signatures(stated, len(frames))
     with new_file(target) as file:

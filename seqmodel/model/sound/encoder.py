@@ -20,13 +20,13 @@ from seqmodel.media.labels import KnownLabels
 from seqmodel.model.encoder import CompiledInputs, Encoded, Encoder, Past, known_labels
 from seqmodel.model.sound.kernel import compiled_inputs, sound_call
 from seqmodel.model.sound.predictors import NOISE_SHARE, UNDECIDED, predictors_at
-from seqmodel.model.sound.steering import MOST_COURSES, TrainingStatistics, no_statistics, unpacked
+from seqmodel.model.sound.steering import MAX_COURSES, TrainingStatistics, no_statistics, unpacked
 from seqmodel.model.sound.survey import corrected, courses, survey
 
 STRETCH, NOISY = 0.3, 0.35
 """The mean length in seconds of a stretch with or without noise, and the share with noise."""
 
-FREE_SAMPLES, FREE_SHARE, FREE_LEAST = 2**19, 16, 2.0
+FREE_SAMPLES, FREE_SHARE, MIN_FREE_SECONDS = 2**19, 16, 2.0
 """After an epoch this many samples are drawn freely, or a 16th of train's if that is less; none if
 that is under two seconds, which is too little to learn from."""
 
@@ -69,11 +69,11 @@ class SoundEncoder(nn.Module, Encoder):
     ) -> None:
         """For `rate` samples per second in frames of `frame_size`, S.
 
-        With at most `MOST_COURSES` combinations of `labels`, samples follow their courses.
+        With at most `MAX_COURSES` combinations of `labels`, samples follow their courses.
         """
         super().__init__()
         combinations = math.prod(1 + len(values) for values in labels.values())
-        if not labels or not steering or combinations > MOST_COURSES:
+        if not labels or not steering or combinations > MAX_COURSES:
             combinations = 0
         self.predictors, self.steps = predictors_at(rate, combinations), frame_size
         self.noise, self._rate, self._steering = noise, rate, steering
@@ -106,7 +106,7 @@ class SoundEncoder(nn.Module, Encoder):
     def free_frames(self, frames: int) -> int | None:
         """See `Encoder`: a share of train, if that is long enough."""
         samples = min(frames * self.steps // FREE_SHARE, FREE_SAMPLES)
-        long_enough = samples >= FREE_LEAST * self._rate
+        long_enough = samples >= MIN_FREE_SECONDS * self._rate
         return samples // self.steps * long_enough if self._steering else None
 
     def correct(self, drawn: NDArray[np.float32] | None, score: Callable[[], float]) -> None:
@@ -139,7 +139,7 @@ class SoundEncoder(nn.Module, Encoder):
         if not self.predictors.combinations:
             raise UsageError(
                 "--guidance needs the courses of labels, which a run has on 16-bit sound, with "
-                f"labels of at most {MOST_COURSES} combinations and without --steering 0"
+                f"labels of at most {MAX_COURSES} combinations and without --steering 0"
             )
         known = unpacked(self.known, self.predictors.reported_coefficients)
         # Voices by the square root, since they grow louder the more they are kept up.
@@ -147,7 +147,7 @@ class SoundEncoder(nn.Module, Encoder):
         self.known.copy_(known._replace(afforded=factor * known.afforded).packed())
 
     def start(self, like: Tensor, batch_size: int) -> Past:
-        memory = self.predictors.start_memory(self._known().usual, batch_size, like.device)
+        memory = self.predictors.start_memory(self._known().grid, batch_size, like.device)
         return Past(like.new_zeros(batch_size, 1), memory)
 
     def with_labels(self, past: Past, labels: Tensor) -> Past:
@@ -185,7 +185,7 @@ class SoundEncoder(nn.Module, Encoder):
         The last sample, not yet read, is replaced by silence, which implies no grid.
         """
         assert past.memory is not None
-        memory = self.predictors.afresh(past.memory, self._known().usual)
+        memory = self.predictors.afresh(past.memory, self._known().grid)
         return Past(torch.zeros_like(past.numbers), memory)
 
     def compiled(self, arena: Arena) -> CompiledInputs:

@@ -22,8 +22,8 @@ from seqmodel.model.sound.predictors import (
     CLIP,
     FULL,
     INSIDE,
-    LEAST_PEAK,
-    MOST_SEEN,
+    MAX_SEEN,
+    MIN_PEAK,
     OFFSET,
     QUANTISATION,
     TAPS,
@@ -33,9 +33,9 @@ from seqmodel.model.sound.steering import (
     AN_OCTAVE,
     FADING,
     LOUDER,
+    MAX_FOLLOWED,
+    MAX_LOUDER,
     MOMENTS,
-    MOST_FOLLOWED,
-    MOST_LOUDER,
     NODES,
     OUTSIDE,
     PUSHES,
@@ -229,7 +229,7 @@ def find_grid(memory: Any, sample: Any, p: Any) -> None:
 
     While all are 0, it is the usual one. Recordings of fewer than 16 bits are on a grid of several
     levels, such as 256 for 8 bits, and are far more likely under a distribution over its points.
-    FLAC also exploits these "wasted bits". `seen` counts the evidence, see `MOST_SEEN`.
+    FLAC also exploits these "wasted bits". `seen` counts the evidence, see `MAX_SEEN`.
     """
     old = memory[p.starts["grid"]]
     seen = memory[p.starts["seen"]]
@@ -238,7 +238,7 @@ def find_grid(memory: Any, sample: Any, p: Any) -> None:
     found = float(bits & -bits) if whole == sample else 1.0
     found = min(found, old) if seen > 0.0 else found
     memory[p.starts["grid"]] = old if sample == 0.0 else found
-    memory[p.starts["seen"]] = seen if sample == 0.0 else min(seen + 1.0, float(MOST_SEEN))
+    memory[p.starts["seen"]] = seen if sample == 0.0 else min(seen + 1.0, float(MAX_SEEN))
 
 
 def adapt(memory: Any, sample: Any, n: int, p: Any) -> Any:
@@ -308,7 +308,7 @@ def find_pitch(memory: Any, line: Any, p: Any) -> None:
     newest = line[last]
     energy = memory[p.starts["energy"]] * p.pitch.forgetting + 1.0 + newest * newest
     acf = memory[p.starts["acf"] :]
-    peak = energy * LEAST_PEAK
+    peak = energy * MIN_PEAK
     lag = float(p.pitch.shortest)
     for n in range(p.pitch.lags):
         ago = line[last - (n + p.pitch.shortest) * p.pitch.step]
@@ -409,7 +409,7 @@ def certainty(memory: Any, share: Any, p: Any) -> Any:
     """
     grid = memory[p.starts["grid"]]
     odds = 1.0
-    for n in unrolled(MOST_SEEN):
+    for n in unrolled(MAX_SEEN):
         odds = odds * grid if memory[p.starts["seen"]] > float(n) else odds
     odds = odds * share
     return 0.0 if grid <= 1.0 else odds / (odds + (1.0 - share))
@@ -452,20 +452,20 @@ def write_anchor(memory: Any, known: Any, x: Any, T: Any, t: Any, p: Any) -> Non
         anchor = anchor * exp(-strength * log(sharper))
         loudness = log(level_of(memory, "loud", p))
         place = limited_node(loudness * (1 / LOG_2), NODES)
-        usual = known[RANGES + node_below(place, NODES) * 2 * M :]
+        ranges = known[RANGES + node_below(place, NODES) * 2 * M :]
         pull = 0.0
         for m in range(M):
             k = memory[p.lattice_starts[0] + m]
             b = memory[p.lattice_starts[0] + p.lattices[0].order + m]
-            low = between(usual, 2 * M, m, place, NODES)
-            high = between(usual, 2 * M, M + m, place, NODES)
+            low = between(ranges, 2 * M, m, place, NODES)
+            high = between(ranges, 2 * M, M + m, place, NODES)
             pull += (min(max(k, low), high) - k) * OUTSIDE * b
         push = between(known[PUSHES + node_below(place, NODES) :], 1, 0, place, NODES)
         if p.combinations > 0:
             afforded = known[RANGES + NODES * 2 * M]
             course = x[p.columns["course"].start :]
-            pull += min(max(course[0], -MOST_FOLLOWED), MOST_FOLLOWED) * level * afforded
-            push += min(max(course[1] * LOUDER, -MOST_LOUDER), MOST_LOUDER) * afforded
+            pull += min(max(course[0], -MAX_FOLLOWED), MAX_FOLLOWED) * level * afforded
+            push += min(max(course[1] * LOUDER, -MAX_LOUDER), MAX_LOUDER) * afforded
         anchor = anchor + strength * (pull + peak * (1.0 - peak) * voice * echo)
         level = level * exp(strength * push)
     at = p.columns["anchor"].start

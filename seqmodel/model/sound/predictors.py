@@ -1,7 +1,7 @@
 """The sound encoder's predictors, levels and features at a sample rate; `kernel.py` computes them.
 
 Everything that depends on the rate is decided here. Times are fixed in milliseconds. The orders of
-the lattices grow with the rate up to `MOST_STAGES`, and above 16 kHz the pitch is searched for in
+the lattices grow with the rate up to `MAX_STAGES`, and above 16 kHz the pitch is searched for in
 steps of several samples, so that the work per sample is bounded at any rate.
 
 Samples are counted in 16-bit levels, so full scale is 32768.
@@ -20,27 +20,27 @@ OFFSET = 1e-9
 """Added to every sample, in levels, so that sums do not become denormal in long silences."""
 UNDECIDED = -1.0
 """The share of noise before the first sample of a piece."""
-MOST_STAGES, MOST_REPORTED = 64, 32
+MAX_STAGES, MAX_REPORTED = 64, 32
 """The most stages of a lattice, and the most coefficients of the first that are features."""
 INSIDE, FIRST_SQUARES, QUANTISATION = 0.995, 100.0, 1 / 12
 """For lattices: a factor on reflection coefficients, which moves poles a little further inside, so
 that fewer tones last; the initial sum of squares, in squared levels; and the variance of rounding,
 added to the squares of both errors, so that k is finite in silence as well."""
-FIRST_ENERGY, LEAST_PEAK = 1e4, 1e-3
+FIRST_ENERGY, MIN_PEAK = 1e4, 1e-3
 """For the pitch: the initial energy, in squared levels; the share of the energy that the peak must
 exceed, else the period is the shortest."""
-MOST_SEEN = 2
+MAX_SEEN = 2
 """The most nonzero samples that count as evidence of a grid, which bounds the cost of leaving it
 later."""
 CLIP = 8.0
 """Features in units of a level are limited to +- this."""
 TAPS = 4
 """The number on either side of the pitch's lag."""
-LEAST_RATE = 4000
+MIN_RATE = 4000
 """At lower rates, times are as at this one."""
 PITCH_RATE = 16000
 """For the pitch, the residual is averaged to at most this many numbers per second."""
-SHORTEST, LONGEST = 2.5e-3, 20e-3
+MIN_PERIOD, MAX_PERIOD = 2.5e-3, 20e-3
 """The range of periods searched, in seconds."""
 
 MOMENT = 0.02
@@ -112,7 +112,7 @@ class Predictors:
     ) -> None:  # fmt: skip
         self.lattices, self.levels, self.pitch = lattices, levels, pitch
         self.combinations, self.moments_per_sample = combinations, moments_per_sample
-        self.reported_coefficients = min(lattices[0].order, MOST_REPORTED)
+        self.reported_coefficients = min(lattices[0].order, MAX_REPORTED)
         features = {SAMPLES: 16, ERRORS: 24, "rivals": len(lattices) - 1, SLOW_ERRORS: 8}
         features |= {"reflections": self.reported_coefficients, "loudness": 3}
         features |= {"period": 2 * TAPS + 3, "course": 2 if combinations else 0}
@@ -141,24 +141,24 @@ class Predictors:
         """Return self: copies of a model, as sampling makes them, run the same compiled code."""
         return self
 
-    def start_memory(self, usual: float, batch_size: int, device: torch.device) -> Tensor:
-        """The memory (B, K) of pieces before their first sample, float64; `usual` is the grid."""
+    def start_memory(self, grid: float, batch_size: int, device: torch.device) -> Tensor:
+        """The memory (B, K) of pieces before their first sample, float64, on this `grid`."""
         memory = torch.zeros(batch_size, self.memory_size, dtype=torch.float64, device=device)
         parts = self.parts(memory)
         for n in (*range(len(self.lattices)), CLEAN):
             parts[f"den {n}"].fill_(FIRST_SQUARES)
         for name, level in (*self.levels.items(), (CLEAN, self.levels["slow"])):
             parts[name].fill_(level.start)
-        firsts = {"energy": FIRST_ENERGY, "lag": self.pitch.shortest, "peak": LEAST_PEAK}
-        for name, first in (firsts | {"grid": usual, NOISE_SHARE: UNDECIDED}).items():
+        firsts = {"energy": FIRST_ENERGY, "lag": self.pitch.shortest, "peak": MIN_PEAK}
+        for name, first in (firsts | {"grid": grid, NOISE_SHARE: UNDECIDED}).items():
             parts[name].fill_(first)
         return memory
 
-    def afresh(self, memory: Tensor, usual: float) -> Tensor:
+    def afresh(self, memory: Tensor, grid: float) -> Tensor:
         """The memory (B, K) before the first sample of another recording joined to the last."""
         memory = memory.clone()
         parts = self.parts(memory)
-        parts["grid"].fill_(usual)
+        parts["grid"].fill_(grid)
         for name in ("seen", "moment") if self.combinations else ("seen",):
             parts[name].zero_()
         return memory
@@ -176,14 +176,14 @@ def _starts(sizes: dict[str, int]) -> dict[str, int]:
 @cache
 def predictors_at(rate: int, combinations: int = 0) -> Predictors:
     """The predictors for `rate` samples per second, with courses of `combinations` of labels."""
-    rate = max(rate, LEAST_RATE)
+    rate = max(rate, MIN_RATE)
 
     def forgetting(seconds: float) -> float:
         return math.exp(-1 / (rate * seconds))
 
     def lattice(order: int, seconds: float) -> Lattice:
         """A lattice whose order is `order` at 8 kHz."""
-        scaled = min(round(order * rate / 8000), MOST_STAGES)
+        scaled = min(round(order * rate / 8000), MAX_STAGES)
         return Lattice(scaled, forgetting(seconds))
 
     lattices = lattice(16, 0.010), lattice(8, 0.003), lattice(32, 0.025), lattice(32, 0.0625)
@@ -194,6 +194,6 @@ def predictors_at(rate: int, combinations: int = 0) -> Predictors:
         "sharp": Level(forgetting(0.002), 300.0, 1.0),
     }
     step = -(-rate // PITCH_RATE)
-    shortest, longest = (round(rate * period / step) for period in (SHORTEST, LONGEST))
+    shortest, longest = (round(rate * period / step) for period in (MIN_PERIOD, MAX_PERIOD))
     pitch = Pitch(shortest, longest, step, forgetting(0.021))
     return Predictors(lattices, levels, pitch, combinations, 1 / max(1, round(MOMENT * rate)))

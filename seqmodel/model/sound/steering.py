@@ -11,7 +11,7 @@ is moved a little, which costs the likelihood about as little:
 and, if a piece's labels are known and train's recordings differ by label, also
 
     level  <-  level exp(s f LOUDER (usual - loudness))
-    anchor <-  anchor + s f min(MOST_FOLLOWED level, |off|) sign(off),
+    anchor <-  anchor + s f min(MAX_FOLLOWED level, |off|) sign(off),
     off = sum_m (course_m - k_m) b_m.
 
 s is the strength, 0 in training: otherwise the unit would learn to undo the steering.
@@ -38,7 +38,7 @@ likelihood can afford: the better the unit knows what comes next, the more a pul
 course is k limited to `WIDE` standard deviations around the mean of train's recordings with the
 same labels at this time since they began, usual the mean logarithm of their loudness: a digit is
 its course of resonances, which a unit that reads single samples is slow to learn. At most
-`MOST_LOUDER` is added to the logarithm of the level. f is what the likelihood can afford of both,
+`MAX_LOUDER` is added to the logarithm of the level. f is what the likelihood can afford of both,
 at most 1; `--guidance` multiplies it for samples. A label that is not given matches any value; if
 none is given, and at the end of the first second, there is no course.
 
@@ -54,14 +54,14 @@ from seqmodel.model.sound.predictors import FULL
 
 OUTSIDE = 0.1
 """How strongly coefficients are drawn back into the usual range."""
-MOST_FOLLOWED, LOUDER, MOST_LOUDER = 0.15, 0.05, 0.3
+MAX_FOLLOWED, LOUDER, MAX_LOUDER = 0.15, 0.05, 0.3
 """The most the anchor moves towards the labels' course, as a share of its level; how much the
 level's logarithm is raised per factor e by which the sound is too soft for it, and the most."""
 WIDE = 0.7
 """Standard deviations on either side of the course within which nothing is corrected."""
 MOMENTS, FADING = 50, 10
 """Moments of each course, one every `MOMENT` seconds; its pull fades over the last `FADING`."""
-MOST_COURSES = 256
+MAX_COURSES = 256
 """With more combinations of labels there are no courses."""
 NODES = 16
 """Loudness is distinguished at 1, 2, 4, ..., 32768 levels, and the period at as many nodes."""
@@ -76,7 +76,7 @@ class TrainingStatistics(NamedTuple):
 
     share: float
     """The share with a grid coarser than 1, with half a recording of each kind added."""
-    usual: float
+    grid: float
     """The most common grid coarser than 1; 1 if there are none."""
     sharpest: float
     """What the level `sharp` hardly exceeds."""

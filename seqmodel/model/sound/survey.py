@@ -13,7 +13,7 @@ from seqmodel.media.labels import KnownLabels
 from seqmodel.model.sound.kernel import compiled_inputs
 from seqmodel.model.sound.predictors import (
     FULL,
-    LEAST_RATE,
+    MIN_RATE,
     MOMENT,
     Level,
     Predictors,
@@ -31,25 +31,25 @@ from seqmodel.model.sound.steering import (
 PIECES, SURVEYED = 600, 2**22
 """The most pieces used, evenly from train, and about how many opening samples of them in all."""
 
-FORCE, MOST, GAIN = 0.06, 0.2, 0.03
+FORCE, MAX_PUSH, GAIN = 0.06, 0.2, 0.03
 """The first push per slope of log p, the largest push, and the correction per slope."""
-WIDTH, STEEPEST = 0.6, 5.0
+WIDTH, MAX_SLOPE = 0.6, 5.0
 """The width in octaves of the kernel that smooths the density of loudness; the steepest slope."""
 SHARPEST_QUANTILE = 0.9995
 """The quantile of the level `sharp` that is `sharpest`."""
 
-VOICED, LEAST_SHARE, VOICE_GAIN, STRONGEST = 0.3, 1e-3, 0.07, 2.0
+VOICED, MIN_SHARE, VOICE_GAIN, MAX_VOICE = 0.3, 1e-3, 0.07, 2.0
 """The least periodicity of a voiced residual, and the least share of sound that a period counts
 for; the correction of a voice per factor e, and its limit."""
 
 ABREAST, AT_ONCE, EVERY = 16, 4096, 8
 """Coefficients and periods are measured in this many lines, this many samples of each at once;
 every eighth sample counts."""
-RARE, FEW = 0.02, 0.1
+RARE, MIN_SECONDS = 0.02, 0.1
 """The share of coefficients on either side of the usual range; the seconds of sound below which a
 node does not count."""
 
-FOLLOWED, TOGETHER, LEAST = 2**25, 64, 4
+FOLLOWED, TOGETHER, MIN_PIECES = 2**25, 64, 4
 """For courses: about the most samples of train read; the pieces read at once; and the fewest pieces
 of a combination, also at a moment; with fewer, the moment before stands in."""
 
@@ -72,11 +72,9 @@ def survey(
     found = [grid for grid in grids if grid]
     coarse = [grid for grid in found if grid > 1]
     share = (len(coarse) + 0.5) / (len(found) + 1)
-    usual = max(set(coarse), key=lambda g: (coarse.count(g), g), default=1)
+    grid = max(set(coarse), key=lambda g: (coarse.count(g), g), default=1)
     predictors = predictors_at(rate)
-    known = no_statistics(predictors.reported_coefficients)._replace(
-        share=share, usual=float(usual)
-    )
+    known = no_statistics(predictors.reported_coefficients)._replace(share=share, grid=float(grid))
     if not sum(map(len, kept)):
         return known
     line = np.concatenate(kept)
@@ -85,11 +83,11 @@ def survey(
     slopes = _slopes(measured)
     return known._replace(
         sharpest=float(np.quantile(sharp, SHARPEST_QUANTILE)),
-        pushes=(FORCE * slopes).clamp(-MOST, MOST),
+        pushes=(FORCE * slopes).clamp(-MAX_PUSH, MAX_PUSH),
         slopes=slopes,
         voices=2 ** (torch.arange(1 - NODES, 1, dtype=torch.float64) / AN_OCTAVE),
         periods=_log_periods(measured),
-        ranges=torch.from_numpy(_ranges(measured, math.ceil(FEW * rate / EVERY))),
+        ranges=torch.from_numpy(_ranges(measured, math.ceil(MIN_SECONDS * rate / EVERY))),
     )
 
 
@@ -97,10 +95,10 @@ def courses(train: Split, known: KnownLabels, rate: int) -> torch.Tensor:
     """`TrainingStatistics.courses` from the beginnings of train's pieces.
 
     The digits of a combination's number are the places of its labels, 0 for one not given: that
-    combination covers all pieces that have the other labels. A combination with fewer than `LEAST`
-    pieces gets the mean of those with one label less.
+    combination covers all pieces that have the other labels. A combination with fewer than
+    `MIN_PIECES` gets the mean of those with one label less.
     """
-    step = max(1, round(MOMENT * max(rate, LEAST_RATE)))
+    step = max(1, round(MOMENT * max(rate, MIN_RATE)))
     frames = -(-step * MOMENTS // train.frame.frame_size)
     count = min(len(train), FOLLOWED // (frames * train.frame.frame_size))
     pieces = train.beginnings(count, count * frames)
@@ -113,7 +111,7 @@ def courses(train: Split, known: KnownLabels, rate: int) -> torch.Tensor:
     for number, asked in enumerate(np.ndindex(shape)):
         alike = ((places == asked) | (np.array(asked) == 0)).all(1)
         of_pieces[alike] = number  # the last such combination has all of a piece's labels
-        least = min(LEAST, len(pieces))
+        least = min(MIN_PIECES, len(pieces))
         if alike.sum() >= least:
             counts = there[alike].sum(0)
             latest = _latest(counts[:, 0] >= least)
@@ -123,7 +121,7 @@ def courses(train: Split, known: KnownLabels, rate: int) -> torch.Tensor:
             means[number] = means[[np.ravel_multi_index(one, shape) for one in fewer]].mean(0)
     counts = there.sum(0)
     squares = (there * (found - means[of_pieces]) ** 2).sum(0) / counts.clip(1)
-    widths = WIDE * np.sqrt(squares)[_latest(counts[:, 0] >= min(LEAST, len(pieces)))]
+    widths = WIDE * np.sqrt(squares)[_latest(counts[:, 0] >= min(MIN_PIECES, len(pieces)))]
     # In half precision, which takes a third of the bytes in a page.
     return torch.from_numpy(np.concatenate([[widths], means])).half().double()
 
@@ -147,7 +145,7 @@ def _at_moments(pieces: Split, rate: int, step: int) -> NDArray[np.float64]:
         samples = np.zeros((max(map(len, group)), len(group)), np.float32)
         for n, line in enumerate(group):
             samples[: len(line), n] = line
-        memory = predictors.start_memory(known.usual, len(group), torch.device("cpu"))
+        memory = predictors.start_memory(known.grid, len(group), torch.device("cpu"))
         x, _ = compiled_inputs(predictors, known, torch.from_numpy(samples), memory)
         for n, line in enumerate(group):
             own = x[: len(line) : step, n].numpy()[:MOMENTS]
@@ -165,7 +163,7 @@ def corrected(known: TrainingStatistics, drawn: NDArray[Any], rate: int) -> Trai
     pushes = known.pushes + GAIN * (known.slopes - _slopes(measured))
     voices = known.voices + VOICE_GAIN * (known.periods - _log_periods(measured))
     return known._replace(
-        pushes=pushes.clamp(-MOST, MOST), voices=voices.clamp(-STRONGEST, STRONGEST)
+        pushes=pushes.clamp(-MAX_PUSH, MAX_PUSH), voices=voices.clamp(-MAX_VOICE, MAX_VOICE)
     )
 
 
@@ -198,7 +196,7 @@ def _slopes(measured: "_Measured") -> torch.Tensor:
     weights = np.exp(-((away / WIDTH) ** 2) / 2)
     near = np.maximum(weights @ counts, np.finfo(float).tiny)
     slopes = (weights * away / WIDTH**2) @ counts / near / math.log(2)
-    return torch.from_numpy(slopes.clip(-STEEPEST, STEEPEST))
+    return torch.from_numpy(slopes.clip(-MAX_SLOPE, MAX_SLOPE))
 
 
 class _Measured(NamedTuple):
@@ -222,7 +220,7 @@ def _measured(levels: NDArray[Any], predictors: Predictors, known: TrainingStati
     loud, k, period = (columns[name] for name in ("loudness", "reflections", "period"))
     wanted = [loud.stop - 1, *range(k.start, k.stop), period.stop - 2, period.stop - 1]
     known = known._replace(afforded=known.afforded[:0], courses=known.courses[:0])
-    memory, found = predictors.start_memory(known.usual, abreast, torch.device("cpu")), []
+    memory, found = predictors.start_memory(known.grid, abreast, torch.device("cpu")), []
     for begin in range(0, length, AT_ONCE):
         samples = torch.from_numpy(np.float32(lines[begin : begin + AT_ONCE] / FULL))
         features, memory = compiled_inputs(predictors, known, samples, memory)
@@ -237,7 +235,7 @@ def _log_periods(measured: _Measured) -> torch.Tensor:
     nodes = np.arange(1 - NODES, 1) / AN_OCTAVE
     near = np.abs(nodes - measured.period[:, np.newaxis]) * AN_OCTAVE
     shares = ((1 - near).clip(0) * (measured.peak > VOICED)[:, np.newaxis]).mean(0)
-    return torch.from_numpy(np.log(shares + LEAST_SHARE))
+    return torch.from_numpy(np.log(shares + MIN_SHARE))
 
 
 def _ranges(measured: _Measured, few: int) -> NDArray[np.float64]:
