@@ -100,8 +100,8 @@ def evaluate(
     ),
     seed: int = typer.Option(1, min=0, help="The samples' seed."),
     temperature: float = typer.Option(1.0, min=0.0, help="The samples' temperature."),
-    guidance: float = typer.Option(
-        1.0, min=0.0, max=100.0, help="How strongly labels guide the samples."
+    guidance: float | None = typer.Option(
+        None, min=0.0, max=100.0, help="How strongly labels guide the samples, as in sample."
     ),
     device: Device = "auto",
     force: Force = False,
@@ -145,7 +145,7 @@ def evaluate(
     paths = runs or [chosen_run(_media(data, files))]
     loaded, *others = loaded_runs = load_runs(paths, device, batch_size)
     if samples is not None:  # fails now rather than after scoring
-        comparison_of(loaded.guided(guidance))
+        comparison_of(loaded, guidance)
     with ExitStack() as stack:
         dataset = _open(loaded_runs, data, files, stack)
         name = split or (dataset.splits[0] if files else "valid")

@@ -65,7 +65,9 @@ NEEDS = [
     ("--guidance", "--label NAME=VALUE"),
 ]
 """Options, each with what it needs."""
-NOT_WITH_FILL = ("--length", "--seconds", "--min-length", "--no-end", "--prime", "--best-of")
+NOT_WITH_FILL = (
+    "--length", "--seconds", "--min-length", "--no-end", "--prime", "--best-of", "--guidance",
+)  # fmt: skip
 EXCLUSIVE = [
     ("--length", "--seconds"),
     ("--min-length", "--no-end"),
@@ -134,11 +136,11 @@ def sample(
         help="Temperature of parts, velocity and timing, for data prepared with them.  "
         "[default: --temperature]",
     ),
-    guidance: float = pieces_option(
-        1.0,
+    guidance: float | None = pieces_option(
+        None,
         min=0.0,
         max=100.0,
-        help="How strongly labels guide sound; 4 is clearer, but hoarser.",
+        help="How strongly labels guide sound; 8 is clearer, but hoarser.  [default: 4]",
     ),
     label: list[str] | None = pieces_option(
         None,
@@ -204,7 +206,7 @@ def sample(
     for target in () if to_stdout else targets:
         check_target(target, force=force)
     paths = runs or [chosen_run(_media_writing(kind))]
-    all_runs = [run.guided(guidance) for run in load_runs(paths, "cpu", 1)]
+    all_runs = load_runs(paths, "cpu", 1)
     labels = _combinations(label or [], all_runs, number)
     by_label = [[run.conditioned(chosen) for run in all_runs] for chosen in labels]  # used in turn
     run = by_label[0][0]
@@ -246,9 +248,10 @@ def sample(
     ):
         message(remark)
     settings = {"temperature": temperature, "mark_temperature": mark_temperature}
+    settings |= {} if sampling.filling else {"guidance": guidance}
     pieces, shortest = [], math.inf if no_end else min_length
     write = _writer(by_label, sampling, seed, settings, shortest, best_of, number)
-    what = "sampling" if sampling.filling is None else "filling"
+    what = "filling" if sampling.filling else "sampling"
     with display(what) as progress:
         count = counting(progress, "drafts" if best_of > 1 else what)
         for k, target in enumerate(targets):

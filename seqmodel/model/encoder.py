@@ -102,6 +102,9 @@ class Encoder(ABC):
         weights do not change. By default there is nothing to correct.
         """
 
+    usual_guidance = 1.0
+    """The factor by which samples are guided by default."""
+
     def guide(self, factor: float) -> None:
         """Pull samples `factor` times as strongly towards what is usual for their labels.
 

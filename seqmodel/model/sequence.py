@@ -107,12 +107,13 @@ class SequenceModel(nn.Module):
         other.default_labels = list(labels)
         return other
 
-    def guided(self, factor: float) -> Self:
-        """A copy whose samples follow their labels `factor` times as strongly.
+    def guided(self, factor: float | None) -> Self:
+        """A copy whose samples follow their labels `factor` times as strongly, or as is usual.
 
         Its likelihoods are then no longer those of this model. UsageError if labels exert no such
         pull.
         """
+        factor = self.encoder.usual_guidance if factor is None else factor
         if factor == 1:
             return self
         other = copy.deepcopy(self)

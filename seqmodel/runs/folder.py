@@ -110,10 +110,6 @@ class Run(Content):
         chosen = label_ids(self.model.known_labels, labels)
         return replace(self, model=self.model.conditioned(chosen))
 
-    def guided(self, factor: float) -> "Run":
-        """The same run with `SequenceModel.guided` samples."""
-        return replace(self, model=self.model.guided(factor))
-
     def trained_on(self, dataset: Dataset) -> bool:
         """Whether it was trained on this dataset, by its fingerprint or else by its path."""
         if self.data_sha256 is None:

@@ -15,8 +15,9 @@ from seqmodel.runs.folder import Run
 from seqmodel.sampling.sampler import Freeze, Sampler, side_by_side
 
 
-def comparison_of(run: Run) -> Comparison:
-    """The comparison for the run's samples; UsageError if its medium has none."""
+def comparison_of(run: Run, guidance: float | None = None) -> Comparison:
+    """The comparison for the run's samples; UsageError if there is none, or no such guidance."""
+    run.model.guided(guidance)
     medium = medium_of(run.frame)
     comparison = medium.comparison()
     if comparison is None:
@@ -62,7 +63,7 @@ def compare_samples(
     number: int,
     seed: int,
     temperature: float = 1.0,
-    guidance: float = 1.0,
+    guidance: float | None = None,
     seconds: float | None = None,
     judge: Judge | None = None,
     progress: Progress = no_progress,
@@ -80,8 +81,9 @@ def compare_samples(
     comparison, or no piece can be that long; SeqmodelError if the run's training split cannot be
     opened.
     """
-    comparison, run = comparison_of(run), run.guided(guidance)
-    pieces = dataset[split]
+    comparison, pieces = comparison_of(run), dataset[split]
+    guidance = run.model.encoder.usual_guidance if guidance is None else guidance
+    guided = run.model.guided(guidance)
     train = _training_split(run, dataset)
     chosen = np.arange(number) * len(pieces) // number
     lengths, metres = pieces.lengths[chosen].tolist(), pieces.metres(chosen)
@@ -103,8 +105,8 @@ def compare_samples(
         conditions = None if metres is None else metres[k]
         key = labels[k].tobytes() + (b"" if conditions is None else conditions.tobytes())
         if key not in samplers:
-            model = run.model.conditioned(labels[k].tolist())
-            samplers[key] = Sampler(model, temperature=temperature, metres=conditions)
+            model = guided.conditioned(labels[k].tolist())
+            samplers[key] = Sampler(model, temperature=temperature, metres=conditions, guidance=1.0)
         return samplers[key]
 
     samples = (

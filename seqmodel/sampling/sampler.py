@@ -93,7 +93,8 @@ class Sampler(PieceSampler):
 
     The weights are copied once, for all pieces: the model must not change in the meantime. Drawing
     uses compiled code on the CPU, wherever and with whatever backend the model was trained.
-    `metres` (G,), see `FrameDefinition.metres`, is by default the usual one in train.
+    `metres` (G,), see `FrameDefinition.metres`, is by default the usual one in train; `guidance` is
+    as in `SequenceModel.guided`.
 
     Attributes:
         model: on the CPU.
@@ -107,13 +108,14 @@ class Sampler(PieceSampler):
         metres: NDArray[np.int64] | None = None,
         chunk: int | None = None,
         mark_temperature: float | None = None,
+        guidance: float | None = None,
     ) -> None:
         """`chunk` is the number of steps to draw at a time; by default temperatures are equal."""
         on_cpu = next(model.parameters()).is_cpu
-        self.model = model if on_cpu else copy.deepcopy(model).cpu()
+        self.model = (model if on_cpu else copy.deepcopy(model).cpu()).guided(guidance)
         self._temperature = temperature
         self._mark_temperature = temperature if mark_temperature is None else mark_temperature
-        self._steps = model.encoder.steps
+        self._steps = self.model.encoder.steps
         self._chunk = self._steps * max(1, (chunk or CHUNK) // self._steps)
         start = self.model.start(1, None if metres is None else metres[np.newaxis])
         tensors = [t.detach() for t in start.tensors()]  # a module's start can be learned
@@ -205,15 +207,16 @@ class AverageSampler(PieceSampler):
         temperature: float = 1.0,
         metres: NDArray[Any] | None = None,
         mark_temperature: float | None = None,
+        guidance: float | None = None,
     ) -> None:
-        """The temperatures are those of each model; `metres` is as in `Sampler`."""
-        of_marks = mark_temperature
+        """Temperatures and guidance are those of each model; `metres` is as in `Sampler`."""
         self._samplers = [
             Sampler(
-                model, temperature=temperature, metres=metres, chunk=1, mark_temperature=of_marks
+                model, temperature=temperature, metres=metres, chunk=1,
+                mark_temperature=mark_temperature, guidance=guidance,
             )
             for model in models
-        ]
+        ]  # fmt: skip
 
     def draw(
         self, uniforms: Uniforms, *, prime: NDArray[Any] | None = None, shortest: float = 0

@@ -535,7 +535,7 @@ def run_free(
     frames = model.encoder.free_frames(train.frames)
     if frames is None:
         return
-    sampler, chunks = Sampler(model), []
+    sampler, chunks = Sampler(model, guidance=1.0), []
     if frames and sampler.is_compiled:
         for chunk in sampler.piece(frames, seed=seed, number=number, shortest=math.inf):
             chunks.append(chunk)

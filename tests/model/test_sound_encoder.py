@@ -255,7 +255,7 @@ def test_a_piece_is_left_at_its_own_end():
 
 def test_a_piece_that_goes_on_from_another_has_a_grid_of_its_own():
     encoder = SoundEncoder(8000, 1).eval()
-    encoder.known.copy_(known_at(8000).packed())
+    encoder.known.copy_(known_at(8000).stored())
     past = encoder.encode(voice(80, 2).unsqueeze(2), encoder.start(torch.zeros(1), 2)).last
     joined = encoder.carried_over(past)
     names = [name for name, size in encoder.predictors.sizes.items() for _ in range(size)]
@@ -334,7 +334,7 @@ def _heard(encoder, encoded):
 
 def test_noise_keeps_to_the_grid():
     encoder = SoundEncoder(8000, 1, noise=2.0)
-    encoder.known.copy_(known_at(8000).packed())
+    encoder.known.copy_(known_at(8000).stored())
     frames = voice(100, 30, grid=256, seed=3).unsqueeze(2)
     torch.manual_seed(0)
     encoded = encoder.encode(frames, encoder.start(torch.zeros(1, dtype=torch.float64), 30))
@@ -368,7 +368,7 @@ def test_nothing_is_steered_in_training_or_without_strength():
     steered, plain = (SoundEncoder(8000, 1, steering=s) for s in (1.0, 0.0))
     told = []
     for encoder in (steered.eval(), plain.eval(), copy.deepcopy(steered).train()):
-        encoder.known.copy_(known_at(8000).packed())
+        encoder.known.copy_(known_at(8000).stored())
         told.append(encoder.encode(samples, encoder.start(samples, 1)).inputs)
     assert torch.equal(told[1], told[2])
     assert torch.equal(told[0][..., :-2], told[1][..., :-2])
@@ -380,7 +380,7 @@ def test_nothing_is_steered_in_training_or_without_strength():
 def test_voices_are_kept_up_as_far_as_that_can_be_afforded(strength):
     """What it costs is a matter of the data: 0.4 bits where nearly all is predictable."""
     encoder, known = SoundEncoder(8000, 10, steering=1.0), known_at(8000)
-    encoder.known.copy_(known.packed())
+    encoder.known.copy_(known.stored())
 
     def bits():
         return strength * float((unpacked(encoder.known, 16).voices ** 2).sum())
@@ -389,5 +389,5 @@ def test_voices_are_kept_up_as_far_as_that_can_be_afforded(strength):
     encoder.correct(None, lambda: 30.0 + 10 * math.log(2) * bits())
     assert bits() == pytest.approx(min(before, 0.02))
     share = math.sqrt(bits() / before)
-    expected = known._replace(voices=share * known.voices).packed()
+    expected = known._replace(voices=share * known.voices).stored()
     torch.testing.assert_close(encoder.known, expected)

@@ -20,7 +20,13 @@ from seqmodel.media.labels import KnownLabels
 from seqmodel.model.encoder import CompiledInputs, Encoded, Encoder, Past, known_labels
 from seqmodel.model.sound.kernel import compiled_inputs, sound_call
 from seqmodel.model.sound.predictors import NOISE_SHARE, UNDECIDED, predictors_at
-from seqmodel.model.sound.steering import MAX_COURSES, TrainingStatistics, no_statistics, unpacked
+from seqmodel.model.sound.steering import (
+    GUIDANCE,
+    MAX_COURSES,
+    TrainingStatistics,
+    no_statistics,
+    unpacked,
+)
 from seqmodel.model.sound.survey import corrected, courses, survey
 
 STRETCH, NOISY = 0.3, 0.35
@@ -76,6 +82,7 @@ class SoundEncoder(nn.Module, Encoder):
         if not labels or not steering or combinations > MAX_COURSES:
             combinations = 0
         self.predictors, self.steps = predictors_at(rate, combinations), frame_size
+        self.usual_guidance, self._guidance = GUIDANCE if combinations else 1.0, 1.0
         self.noise, self._rate, self._steering = noise, rate, steering
         self._labels = dict(labels)  # not a view, which cannot be copied
         sizes = [len(values) for values in labels.values()]
@@ -86,7 +93,7 @@ class SoundEncoder(nn.Module, Encoder):
         self.input_size = self.skip_size = self.predictors.input_size
         self.known: Tensor
         stages = self.predictors.reported_coefficients
-        self.register_buffer("known", no_statistics(stages, combinations).packed())
+        self.register_buffer("known", no_statistics(stages, combinations).stored())
 
     @classmethod
     def build(cls, config: Config, frame: FrameDefinition) -> Self:
@@ -101,7 +108,7 @@ class SoundEncoder(nn.Module, Encoder):
         if self.predictors.combinations:
             followed = courses(train, self._labels, self._rate)
             known = known._replace(courses=followed, afforded=torch.ones(1).double())
-        self.known.copy_(known.packed())
+        self.known.copy_(known.stored())
 
     def free_frames(self, frames: int) -> int | None:
         """See `Encoder`: a share of train, if that is long enough."""
@@ -121,7 +128,7 @@ class SoundEncoder(nn.Module, Encoder):
             known = corrected(known, drawn.ravel(), self._rate)
 
         def bits(known: TrainingStatistics) -> float:
-            self.known.copy_(known.packed())
+            self.known.copy_(known.stored())
             return score() / self.steps / math.log(2)
 
         pulls: dict[str, Any] = {"voices": known.voices}
@@ -133,7 +140,7 @@ class SoundEncoder(nn.Module, Encoder):
         for name, pull in pulls.items():
             cost = bits(none._replace(**{name: pull})) - without
             pulls[name] = pull * (math.sqrt(most / cost) if cost > most else 1.0)
-        self.known.copy_(known._replace(**pulls).packed())
+        self.known.copy_(known._replace(**pulls).stored())
 
     def guide(self, factor: float) -> None:
         if not self.predictors.combinations:
@@ -141,10 +148,7 @@ class SoundEncoder(nn.Module, Encoder):
                 "--guidance needs the courses of labels, which a run has on 16-bit sound, with "
                 f"labels of at most {MAX_COURSES} combinations and without --steering 0"
             )
-        known = unpacked(self.known, self.predictors.reported_coefficients)
-        # Voices by the square root, since they grow louder the more they are kept up.
-        known = known._replace(voices=math.sqrt(max(factor, 1.0)) * known.voices)
-        self.known.copy_(known._replace(afforded=factor * known.afforded).packed())
+        self._guidance = factor
 
     def start(self, like: Tensor, batch_size: int) -> Past:
         memory = self.predictors.start_memory(self._known().grid, batch_size, like.device)
@@ -197,7 +201,7 @@ class SoundEncoder(nn.Module, Encoder):
 
     def _known(self, strength: float = 0.0) -> TrainingStatistics:
         known = unpacked(self.known.cpu(), self.predictors.reported_coefficients)
-        return known._replace(strength=strength)
+        return known._replace(strength=strength, guidance=self._guidance)
 
     def _noise(self, T: int, memory: Tensor) -> tuple[Tensor | None, Tensor]:
         """The noise of T samples as multiples of their level (T, B), if any; and the new memory."""

@@ -34,6 +34,7 @@ from seqmodel.model.sound.steering import (
     FADING,
     LOUDER,
     MAX_FOLLOWED,
+    MAX_KEPT_UP,
     MAX_LOUDER,
     MOMENTS,
     NODES,
@@ -419,9 +420,8 @@ def write_course(memory: Any, known: Any, x: Any, p: Any) -> None:
     """How far the anchor and the loudness are from the course of the piece's labels, if any."""
     M = p.reported_coefficients
     number = memory[p.starts["combination"]]
-    passed = memory[p.starts["moment"]]
-    moment = limited_node(passed, MOMENTS)
-    there = min(max((MOMENTS - passed) * (1 / FADING), 0.0), 1.0) if number > 0.0 else 0.0
+    moment = limited_node(memory[p.starts["moment"]], MOMENTS)
+    there = course_share(memory, p)
     widths = known[RANGES + NODES * 2 * M + 1 + node_below(moment, MOMENTS) * (M + 1) :]
     means = widths[(int(number) + 1) * MOMENTS * (M + 1) :]
     off = 0.0
@@ -434,6 +434,12 @@ def write_course(memory: Any, known: Any, x: Any, p: Any) -> None:
     missing = between(means, M + 1, M, moment, MOMENTS) - log(level_of(memory, "loud", p))
     x[0] = clipped(off / level_of(memory, "slow", p)) * there
     x[1] = clipped(missing) * there
+
+
+def course_share(memory: Any, p: Any) -> Any:
+    """1 while there is a course, falling to 0 at its end."""
+    left = (MOMENTS - memory[p.starts["moment"]]) * (1 / FADING)
+    return min(max(left, 0.0), 1.0) if memory[p.starts["combination"]] > 0.0 else 0.0
 
 
 def write_anchor(memory: Any, known: Any, x: Any, T: Any, t: Any, p: Any) -> None:
@@ -462,7 +468,11 @@ def write_anchor(memory: Any, known: Any, x: Any, T: Any, t: Any, p: Any) -> Non
             pull += (min(max(k, low), high) - k) * OUTSIDE * b
         push = between(known[PUSHES + node_below(place, NODES) :], 1, 0, place, NODES)
         if p.combinations > 0:
-            afforded = known[RANGES + NODES * 2 * M]
+            tables = known[RANGES + NODES * 2 * M :]
+            guidance = tables[1 + (1 + p.combinations) * MOMENTS * (M + 1)]
+            afforded = guidance * tables[0]
+            kept_up = min(max(guidance, 1.0), MAX_KEPT_UP)
+            voice = voice * (1.0 + course_share(memory, p) * (kept_up - 1.0))
             course = x[p.columns["course"].start :]
             pull += min(max(course[0], -MAX_FOLLOWED), MAX_FOLLOWED) * level * afforded
             push += min(max(course[1] * LOUDER, -MAX_LOUDER), MAX_LOUDER) * afforded

@@ -39,8 +39,10 @@ course is k limited to `WIDE` standard deviations around the mean of train's rec
 same labels at this time since they began, usual the mean logarithm of their loudness: a digit is
 its course of resonances, which a unit that reads single samples is slow to learn. At most
 `MAX_LOUDER` is added to the logarithm of the level. f is what the likelihood can afford of both,
-at most 1; `--guidance` multiplies it for samples. A label that is not given matches any value; if
-none is given, and at the end of the first second, there is no course.
+at most 1; in samples `--guidance` multiplies it. While there is a course, voice is multiplied too,
+by `MAX_KEPT_UP` at most, because resonances drawn towards a course leave sound hoarse. A label that
+is not given matches any value; if none is given, and at the end of the first second, there is no
+course.
 
 What this takes from the training split is `TrainingStatistics`.
 """
@@ -57,6 +59,9 @@ OUTSIDE = 0.1
 MAX_FOLLOWED, LOUDER, MAX_LOUDER = 0.15, 0.05, 0.3
 """The most the anchor moves towards the labels' course, as a share of its level; how much the
 level's logarithm is raised per factor e by which the sound is too soft for it, and the most."""
+GUIDANCE, MAX_KEPT_UP = 4.0, 3.0
+"""The guidance of samples by default, and the most by which it multiplies voices; chosen by figures
+in docs/results/labels.md."""
 WIDE = 0.7
 """Standard deviations on either side of the course within which nothing is corrected."""
 MOMENTS, FADING = 50, 10
@@ -98,19 +103,26 @@ class TrainingStatistics(NamedTuple):
     """(1 + R, MOMENTS, M + 1) for R combinations of labels, M coefficients and the logarithm of the
     loudness: the widths on either side, then the means of each; empty without labels."""
 
-    def packed(self) -> Tensor:
-        """All numbers in one line, float64."""
+    guidance: float = 1.0
+    """How many times as strongly samples follow `courses`; set where it is used."""
+
+    def stored(self) -> Tensor:
+        """All numbers but the guidance in one line, float64."""
         scalars = self.pushes.new_tensor(self[:4])
-        return torch.cat([scalars, *(table.flatten() for table in self[4:])])
+        return torch.cat([scalars, *(table.flatten() for table in self[4:-1])])
+
+    def packed(self) -> Tensor:
+        """All numbers in one line, float64, the guidance last."""
+        return torch.cat([self.stored(), self.pushes.new_tensor([self.guidance])])
 
 
 def unpacked(numbers: Tensor, stages: int) -> TrainingStatistics:
-    """The statistics that `packed` packed, for a first lattice with `stages` stages as features."""
+    """The statistics that are `stored`, for a first lattice with `stages` stages as features."""
     tables = numbers[4:RANGES].view(4, NODES)
     ranges, rest = numbers[RANGES:].tensor_split([NODES * 2 * stages])
     courses = rest[1:].view(-1, MOMENTS, stages + 1)
     return TrainingStatistics._make(
-        [*numbers[:4].tolist(), *tables, ranges.view(NODES, -1), rest[:1], courses]
+        [*numbers[:4].tolist(), *tables, ranges.view(NODES, -1), rest[:1], courses, 1.0]
     )
 
 
