@@ -13,8 +13,8 @@ import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import partial
-from hashlib import blake2b
+from functools import cache, partial
+from hashlib import blake2b, sha256
 from io import BufferedReader
 from pathlib import Path
 from typing import BinaryIO
@@ -46,6 +46,15 @@ def renamed_in_errors(inner: Path, name: Path) -> Iterator[None]:
     except SeqmodelError as error:
         error.args = (str(error).replace(str(inner), str(name)),)
         raise
+
+
+@cache
+def program_hash() -> str:
+    """The hash of this program's source, any part of which might change a result."""
+    content = sha256()
+    for file in sorted(Path(__file__).parent.rglob("*.py")):
+        content.update(file.read_bytes())
+    return content.hexdigest()
 
 
 MAX_NAME_BYTES = 100
@@ -134,22 +143,24 @@ def remove_empty(folders: list[Path]) -> None:
             folder.rmdir()
 
 
-def write_file(path: Path, data: bytes, mode: int = 0o666) -> None:
+def write_file(path: Path, data: bytes, mode: int = 0o666, *, flush: bool = True) -> None:
     """Write `data` to `path` atomically, replacing what is there; see `new_file`."""
-    with new_file(path, mode) as file:
+    with new_file(path, mode, flush=flush) as file:
         file.write(data)
 
 
 @contextmanager
-def new_file(path: Path, mode: int = 0o666) -> Iterator[BinaryIO]:
+def new_file(path: Path, mode: int = 0o666, *, flush: bool = True) -> Iterator[BinaryIO]:
     """Yield a file that replaces `path` when the block ends without an exception.
 
-    Its permissions are `mode`, less what the umask takes away.
+    Its permissions are `mode`, less what the umask takes away. Without `flush`, which takes
+    milliseconds, a power cut may leave it damaged.
     """
     with _temporary_file(path, mode) as (file, temporary, target):
         yield file
         file.flush()
-        os.fsync(file.fileno())
+        if flush:
+            os.fsync(file.fileno())
         file.close()  # Windows cannot rename an open file
         temporary.replace(target)
 

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 FILES = ", ".join(medium.file_kinds for medium in MEDIA.values())
 # How many skipped or repaired files are listed; the manifest lists all of them.
 LISTED_FILES = 5
+MANY_FILES = 1000
+"""From this many on, an interrupted `prepare` advises a cache."""
 
 
 @with_media_options(attrgetter("prepare_options"))
@@ -81,11 +83,19 @@ def prepare(
     options = options_of(
         medium, media_options, attrgetter("prepare_options"), f"{first} is {medium.name}"
     )
-    settings = medium.settings(options)
-    with locked(out), counter("reading", "comparing the splits") as progress:
-        manifest = prepare_dataset(
-            inputs, out, settings, force=force, strict=strict, split_by=split_by, progress=progress
-        )
+    settings, cache = medium.settings(options), options.get("cache")
+    try:
+        with locked(out), counter("reading", "comparing the splits") as progress:
+            manifest = prepare_dataset(
+                inputs, out, settings, force=force, strict=strict, split_by=split_by, cache=cache,
+                progress=progress,
+            )  # fmt: skip
+    except KeyboardInterrupt:
+        if cache:
+            message(f"the same command goes on: {cache} has what was read")
+        elif "cache" in options and len(inputs.files) >= MANY_FILES:
+            message("with --cache FOLDER, prepare goes on where it was interrupted")
+        raise
     if as_json:
         print_json(manifest)
     elif not Verbosity.quiet:

@@ -11,6 +11,7 @@ from typing import Any, Literal, NamedTuple, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from seqmodel.data.cache import CachedRead, open_cache
 from seqmodel.data.dataset import DATASET_FOLDER, Dataset, DatasetWriter, write_manifest
 from seqmodel.data.sources import SourceFile, Sources
 from seqmodel.errors import SeqmodelError, SourceError
@@ -228,6 +229,7 @@ def prepare(
     strict: bool = False,
     split_by: SplitBy | None = None,
     only: str | None = None,
+    cache: Path | None = None,
     progress: Progress = no_progress,
 ) -> dict[str, Any]:
     """Write the dataset `out` from `sources` and return its manifest.
@@ -236,6 +238,7 @@ def prepare(
     error. A work that no folder places is placed by the hash of its content; if that leaves a split
     empty, everything is read again and works are moved to it or, if there are few, cut by time.
     `split_by` forces whole pieces or cuts; `only` is one split for all, for a run with `settings`.
+    What is read of files is taken from, and kept in, the folder `cache`; see `data.cache`.
 
     SeqmodelError if no file can be used or the target cannot be written; nothing is written then.
     """
@@ -246,13 +249,16 @@ def prepare(
     left_out = [one._asdict() for one in sources.skipped]
     if strict and left_out:
         raise SeqmodelError("{source}: {reason}".format(**left_out[0]))
+    if cache:
+        open_cache(cache)
     with new_folder(out, DATASET_FOLDER, force=force) as folder:
 
         def write(placer: Placer) -> dict[str, Any]:
             skipped: list[dict[str, str]] = []
             paths = [source.path for source in files]
             corpus = medium.corpus(settings, paths, folder)
-            outcomes = read_all(corpus.read, paths, cores())
+            read_file = CachedRead(cache, corpus) if cache and corpus.read_by else corpus.read
+            outcomes = read_all(read_file, paths, cores())
             with DatasetWriter(folder, corpus.frame) as writer, closing(outcomes):
                 for k, (source, read) in enumerate(zip(files, outcomes, strict=True)):
                     try:

@@ -8,12 +8,9 @@ All are fitted once per training split: the figures are stored in the user's cac
 key contains everything they depend on, including this program's code, so none is ever stale.
 """
 
-import hashlib
 import json
 import math
 from collections.abc import Callable, Iterator
-from functools import cache
-from pathlib import Path
 
 import numpy as np
 import soundfile
@@ -21,9 +18,9 @@ import torch
 from llvmlite import binding
 from torch import Tensor
 
-import seqmodel
 from seqmodel.data import batches
 from seqmodel.data.dataset import Split
+from seqmodel.files import program_hash
 from seqmodel.kernels.code.cache import cached, digest
 from seqmodel.media.definitions import FrameDefinition
 from seqmodel.media.registry import medium_of
@@ -48,7 +45,7 @@ def baselines(
         return _fitted(train, split, frame, discrete=discrete)
     name = digest(
         *(train.fingerprint, split.fingerprint, json.dumps(frame.to_json()), str(discrete)),
-        *(_code(), str(torch.get_num_threads()), binding.get_host_cpu_name()),
+        *(program_hash(), str(torch.get_num_threads()), binding.get_host_cpu_name()),
         *(np.__version__, torch.__version__, soundfile.__libsndfile_version__),
     )
 
@@ -56,15 +53,6 @@ def baselines(
         return json.dumps(_fitted(train, split, frame, discrete=discrete)).encode()
 
     return json.loads(cached(name, make, "figures"))
-
-
-@cache
-def _code() -> str:
-    """The hash of this program's source, any part of which might change a figure."""
-    folder, content = Path(seqmodel.__file__).parent, hashlib.sha256()
-    for file in sorted(folder.rglob("*.py")):
-        content.update(file.read_bytes())
-    return content.hexdigest()
 
 
 def _fitted(

@@ -126,6 +126,14 @@ class Work:
 class Corpus(Protocol):
     """The sources of one dataset while it is being prepared."""
 
+    read_types: tuple[type, ...] = ()
+    """The classes of what `read` returns, and of what that holds."""
+
+    @property
+    def read_by(self) -> str | None:
+        """What `read` goes by besides a file's bytes and suffix; None: do not cache its results."""
+        return None
+
     @property
     def frame(self) -> "FrameDefinition":
         """How frames are stored, with the statistics of the works placed in train so far."""

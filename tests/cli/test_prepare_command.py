@@ -3,15 +3,18 @@
 import json
 import shutil
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
 import soundfile
 from calling import call_ok, write_piece
 
+from seqmodel.cli import prepare as command
+
 OPTIONS = {
     "music": "--steps-per-beat=4 --step-seconds=1 --restrike=close --drums=drop --transpose-to-c "
-    "--onsets --no-onsets --short-notes=keep --pedal=ignore",
+    "--onsets --no-onsets --short-notes=keep --pedal=ignore --cache=c",
     "audio": "--rate=8000 --context=20 --frame=10 --levels=mu-law --clip-seconds=1",
 }
 
@@ -212,6 +215,19 @@ def test_options_of_the_other_medium_are_refused(call, media):
         assert result.err.startswith(f"seqmodel: {name} is for {media}, and {other}/")
         assert result.err.endswith(f" is {other}\n")
         call_ok("prepare", files[media], "-o", "d", "--force", option)
+
+
+def test_an_interrupted_prepare_says_how_it_goes_on(call, music, monkeypatch):
+    """Not of few files, which are soon read again."""
+    monkeypatch.setattr("seqmodel.data.prepare.prepare", Mock(side_effect=KeyboardInterrupt))
+    for many, options, said in (
+        (1000, [], ""),
+        (10, [], "with --cache FOLDER, prepare goes on where it was interrupted\n"),
+        (1000, ["--cache", "c"], "the same command goes on: c has what was read\n"),
+    ):
+        monkeypatch.setattr(command, "MANY_FILES", many)
+        result = call("prepare", music, "-o", "d", *options)
+        assert (result.status, result.out, result.err) == (130, "", said)
 
 
 @pytest.mark.parametrize(

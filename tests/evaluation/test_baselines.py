@@ -177,7 +177,7 @@ def test_other_data_other_code_or_another_machine_is_fitted_anew(
     assert len(fits) == len(kinds)
     baselines(*splits[::-1], frame, discrete=True)
     assert len(fits) == len(kinds) + 1
-    for place, name in ((evaluation, "_code"), (evaluation.binding, "get_host_cpu_name")):
+    for place, name in ((evaluation, "program_hash"), (evaluation.binding, "get_host_cpu_name")):
         monkeypatch.setattr(place, name, lambda: "another")
         baselines(*splits, frame, discrete=True)
     assert len(fits) == len(kinds) + 3

@@ -19,7 +19,14 @@ from seqmodel.errors import SeqmodelError, SourceError
 from seqmodel.media.definitions import Work
 from seqmodel.media.input import read_whole
 from seqmodel.media.marks import MAX_NUMBER, Levels
-from seqmodel.media.music.contents import ON_GRID, PULSE_SHARE, Contents, not_kept, semitones_to_c
+from seqmodel.media.music.contents import (
+    ON_GRID,
+    PULSE_SHARE,
+    Contents,
+    Timing,
+    not_kept,
+    semitones_to_c,
+)
 from seqmodel.media.music.frames import (
     ON_TIME,
     TIMING_PER_FRAME,
@@ -87,6 +94,8 @@ class MusicCorpus:
 
     `works` raises SeqmodelError if none is given and sources have different ones.
     """
+
+    read_types = PreparedPiece, Metres, Signature, Tally, Contents, Timing, Grid, Counter
 
     def __init__(
         self, settings: PianoRollFrames | SourceSettings, paths: Sequence[Path] = (), *_: object
@@ -170,6 +179,10 @@ class MusicCorpus:
             facts["metre"] = self._metres.to_json()
         return {**facts, "grid_remarks": remarks} if remarks else facts
 
+    @property
+    def read_by(self) -> str | None:
+        return repr(self._midi) if self._only_midi else None
+
     def read(self, path: Path) -> PreparedPiece | None:
         """See `Corpus`; None where there are rolls, whose grid MIDI files may have to take."""
         return self._read(path) if self._only_midi else None
@@ -185,7 +198,7 @@ class MusicCorpus:
             parts = of_score[piece.placed.chosen]
             others = bool((parts == len(names)).any())
         facts = {"transposed": piece.transposed}
-        prepared = self._prepare(path.as_posix(), piece.frames, piece.content_hash, facts, score)
+        prepared = self._prepare(piece.frames, piece.content_hash, facts, score)
         tally = piece.placed.tally(piece.frames, parts)
         return prepared._replace(tally=tally, contents=contents, programs=programs, others=others)
 
@@ -214,7 +227,7 @@ class MusicCorpus:
                         others = bool((marks_in(frames)["part"] == len(names)).any())
                 frames = frames if self._midi.onsets else sounding(frames)
                 # A roll has no finer grid behind it: it is its own content.
-                prepared = self._prepare(source, frames, _sha256(pack(roll.frames)), facts)
+                prepared = self._prepare(frames, _sha256(pack(roll.frames)), facts)
                 yield self._work(source, prepared._replace(others=others), split or None)
 
     def _check_roll(self, roll: Roll) -> None:
@@ -234,7 +247,7 @@ class MusicCorpus:
             )
 
     def _prepare(
-        self, source: str, frames: NDArray[np.uint8], content_hash: str, facts: dict[str, Any],
+        self, frames: NDArray[np.uint8], content_hash: str, facts: dict[str, Any],
         score: Score | None = None,
     ) -> PreparedPiece:  # fmt: skip
         grid, rows, metres = self._frame.grid, self._frame.encode(frames), Metres()
@@ -242,7 +255,7 @@ class MusicCorpus:
         signatures: tuple[Signature, ...] = ()
         if grid.steps_per_beat:
             stated = stated_metre(score, grid) if score else []
-            all_of_them = metres.of(source, stated, _onsets(frames, score, grid), grid)
+            all_of_them = metres.of(stated, _onsets(frames, score, grid), grid)
             signatures = all_of_them[:MAX_SIGNATURES]
             facts["metre"] = [list(each) for each in signatures]
             if len(all_of_them) > len(signatures):
@@ -255,7 +268,7 @@ class MusicCorpus:
     def _work(self, source: str, prepared: PreparedPiece, split: str | None = None) -> Work:
         """Count what was found, and make a work of it."""
         rows, facts, frames_seen = prepared.rows, prepared.facts, 0
-        self._metres.update(prepared.metres)
+        self._metres.update(prepared.metres, source)
         self._tally = Tally(*map(add, self._tally, prepared.tally))
         self._has_others |= prepared.others
         if prepared.contents:

@@ -118,6 +118,13 @@ class Music(Medium):
             "MIDI: also learn the velocity of each note.",
         ),
         Option("timing", bool, "MIDI: also learn how far off the grid each note is."),
+        Option(
+            "cache",
+            Path,
+            "MIDI: keep what is read of each file in this folder, which hosts can share: prepare "
+            "goes on where it was interrupted, and reads only files that are new.",
+            metavar="FOLDER",
+        ),
     )
     inspect_options = (
         Option(

@@ -225,7 +225,7 @@ class Metres:
         self._contradicted = list[str]()
 
     def of(
-        self, source: str, stated: Sequence[tuple[int, Metre]], onsets: NDArray[Any], grid: Grid
+        self, stated: Sequence[tuple[int, Metre]], onsets: NDArray[Any], grid: Grid
     ) -> tuple[Signature, ...]:
         """The signatures that a piece states, or the one that its onsets (T,) suggest, or 4/4."""
         inferred = infer_metre(onsets, grid)
@@ -235,19 +235,19 @@ class Metres:
             threes = {each.beats % 3 == 0 for each in found}
             if inferred and threes == {inferred[0] % 3 > 0}:
                 names = f"{metre_name(found[0].metre)}, heard {metre_name(inferred)}"
-                self._contradicted.append(f"{source} ({names})")
+                self._contradicted.append(f"({names})")
         self._pieces[origin] += 1
         if origin in self._named:
             for name in dict.fromkeys(metre_name(each.metre) for each in found):
                 self._named[origin][name] += 1
         return found
 
-    def update(self, other: "Metres") -> None:
-        """Add another's counts."""
+    def update(self, other: "Metres", source: str) -> None:
+        """Add another's counts, of pieces of the `source`."""
         self._pieces.update(other._pieces)
         for origin, names in other._named.items():
             self._named[origin].update(names)
-        self._contradicted += other._contradicted
+        self._contradicted += [f"{source} {names}" for names in other._contradicted]
 
     def to_json(self) -> dict[str, Any]:
         named = {origin: dict(names.most_common()) for origin, names in self._named.items()}

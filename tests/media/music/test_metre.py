@@ -244,7 +244,9 @@ def test_prepare_says_where_metres_are_from(tmp_path):
     line = "metre: 6/8 and 5/4 stated by 1 piece, 4/4 assumed for 1 piece"
     assert metre_line(corpus.facts["metre"]) == line
     waltz = pattern((3, 4), 24)
-    rolls.of("a", [], waltz, SIXTEENTHS), rolls.of("b.mid", [(0, (4, 4))], waltz, SIXTEENTHS)
+    for source, stated in (("a", []), ("b.mid", [(0, (4, 4))])):
+        one = Metres()
+        one.of(stated, waltz, SIXTEENTHS), rolls.update(one, source)
     assert metre_line(rolls.to_json()) == (
         "metre: 4/4 stated by 1 piece, 1 of which sounds otherwise, such as b.mid (4/4, heard "
         "3/4), 3/4 inferred from the onsets of 1 piece"

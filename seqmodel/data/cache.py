@@ -1,0 +1,79 @@
+"""What was read of files, kept in a folder that any number of processes and hosts may share.
+
+An entry is named by the hash of all that it depends on: the file's bytes and suffix, the settings
+that count, this program's source and NumPy's version. So none is ever stale, and no byte of a
+dataset depends on the cache. An entry that is damaged is made again: its compressed pickle ends
+with a checksum. Unpickling makes nothing but what the corpus and NumPy's arrays consist of: who can
+write to the folder can falsify datasets, but not run code.
+"""
+
+import io
+import pickle
+import re
+import zlib
+from contextlib import suppress
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from seqmodel.errors import SeqmodelError
+from seqmodel.files import FolderFormat, program_hash, read_bytes, write_file
+from seqmodel.media.definitions import Corpus
+from seqmodel.media.input import read_whole
+
+TAG = "CACHEDIR.TAG"
+"""Tells backup programs that a folder is a cache: https://bford.info/cachedir/."""
+TAG_TEXT = b"Signature: 8a477f597d28d172789f06886806bc55\n# Files read by seqmodel prepare.\n"
+
+GZIP = 31
+"""zlib's name of the format, which ends with a CRC-32."""
+
+
+def _is_cache(folder: Path) -> bool:
+    with suppress(SeqmodelError):
+        return read_bytes(folder / TAG) == TAG_TEXT
+    return False
+
+
+CACHE_FOLDER = FolderFormat("cache of prepare", _is_cache, re.compile(rf"{TAG}|[0-9a-f]{{64}}"))
+
+
+def open_cache(folder: Path) -> None:
+    """Make `folder` a cache if it is new or empty; SeqmodelError if it is anything else."""
+    CACHE_FOLDER.check_target(folder, force=True)
+    write_file(folder / TAG, TAG_TEXT)
+
+
+class CachedRead:
+    """`corpus.read` by way of a cache; SourceErrors are not kept."""
+
+    def __init__(self, folder: Path, corpus: Corpus) -> None:
+        self._folder, self._read, self._types = folder, corpus.read, corpus.read_types
+        self._shared_key = f"{program_hash()} {np.__version__} {corpus.read_by}"
+
+    def __call__(self, path: Path) -> Any:
+        data = read_whole(path)
+        key = sha256(f"{self._shared_key} {path.suffix.lower()}\0".encode() + data)
+        entry = self._folder / key.hexdigest()
+        with suppress(OSError, zlib.error, pickle.UnpicklingError):
+            content = zlib.decompress(entry.read_bytes(), GZIP)
+            return _Unpickler(io.BytesIO(content), self._types).load()
+        found = self._read(path)
+        if read_whole(path) == data:  # otherwise it may be neither's
+            with suppress(SeqmodelError):  # a full disk
+                write_file(entry, zlib.compress(pickle.dumps(found, 5), 1, GZIP), flush=False)
+        return found
+
+
+class _Unpickler(pickle.Unpickler):
+    def __init__(self, file: io.BytesIO, types: tuple[type, ...]) -> None:
+        super().__init__(file)
+        self._names = {(each.__module__, each.__qualname__) for each in types}
+
+    def find_class(self, module: str, name: str) -> Any:
+        of_arrays = f"{module}.".startswith("numpy.") and name in ("dtype", "_frombuffer")
+        if of_arrays or (module, name) in self._names:
+            return super().find_class(module, name)
+        raise pickle.UnpicklingError(f"{module}.{name} is not kept")
