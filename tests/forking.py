@@ -6,7 +6,6 @@ process that asked, which sees no difference from processes that `subprocess` st
 
 import atexit
 import ctypes
-import fcntl
 import gc
 import json
 import os
@@ -26,8 +25,8 @@ LOADED += ("optuna", "sqlalchemy", "matplotlib.figure", "pydantic", "filelock", 
 LOADED += ("llvmlite.binding", "llvmlite.ir")
 SUBREAPER = 36
 """Of prctl: what orphans below this process are children of."""
-MOST_FILES, ABOVE = 16, 100
-"""How many files a process is given at most, and what their numbers stay below."""
+MOST_FILES = 16
+"""How many files a process is given at most."""
 SEVERAL = {"--processes", "--nproc-per-node"}
 """Options of commands that start Python again."""
 
@@ -139,6 +138,8 @@ def skip_pictures():
 
 def serve(line):
     """Fork for every order; returns in the forks."""
+    import fcntl  # which Windows lacks
+
     while True:
         message, given, _, _ = socket.recv_fds(line, 1, MOST_FILES)
         if not message:
@@ -160,11 +161,12 @@ def serve(line):
                 arguments, folder, environment, new_session, blocked, kept = json.load(order)
             if new_session:
                 os.setsid()
-            # Out of the way of the numbers that they are to have.
-            files = [fcntl.fcntl(number, fcntl.F_DUPFD, ABOVE) for number in given]
+            wanted = [*range(3), *kept]
+            # Out of the way first.
+            files = [fcntl.fcntl(number, fcntl.F_DUPFD, max(wanted) + 1) for number in given]
             for number in (*given, reader, writer):
                 os.close(number)
-            for file, number in zip(files, (*range(3), *kept), strict=True):
+            for file, number in zip(files, wanted, strict=True):
                 os.dup2(file, number)
                 os.close(file)
             os.chdir(folder)
