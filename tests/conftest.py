@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from forking import fork_servers
 from hypothesis import settings
 
 settings.register_profile("quick", max_examples=40, deadline=None, database=None)
@@ -22,6 +23,8 @@ os.environ.setdefault("SEQMODEL_CACHE", str(REPOSITORY / ".pytest_cache" / "kern
 # So is Python, whatever the environment says: otherwise each process would compile everything anew.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
+# Servers of processes would load torch anew for each comparison.
+fork_servers()
 
 SHARED_DATA = Path(os.environ.get("SEQMODEL_TEST_DATA", REPOSITORY.parent / "shared" / "data"))
 

@@ -17,12 +17,16 @@ import sys
 import tempfile
 from contextlib import suppress
 from functools import cache
+from multiprocessing import util
 from pathlib import Path
 
 LOADED = ("torch", "numpy", "typer", "rich", "yaml", "mido", "soundfile", "safetensors.torch")
-LOADED += ("optuna", "sqlalchemy", "matplotlib.figure")
+LOADED += ("optuna", "sqlalchemy", "matplotlib.figure", "pydantic", "filelock", "platformdirs")
+LOADED += ("llvmlite.binding", "llvmlite.ir")
 SUBREAPER = 36
 """Of prctl: what orphans below this process are children of."""
+MOST_FILES = 16
+"""How many files a process is given at most."""
 SEVERAL = {"--processes", "--nproc-per-node"}
 """Options of commands that start Python again."""
 
@@ -51,20 +55,39 @@ class Forked(subprocess.Popen[str]):
             return
         folder, environment, pipes, new_session = *options[4:6], options[9:15], options[20]
         given = [k if pipe < 0 else pipe for k, pipe in enumerate((pipes[0], pipes[3], pipes[5]))]
-        folder, environment = str(Path(folder or "").absolute()), dict(environment or os.environ)
-        line = Forked.line or server()
-        set_subreaper = ctypes.CDLL(None).prctl
-        set_subreaper(SUBREAPER, 1, 0, 0, 0)
         try:
-            with tempfile.TemporaryFile() as file:  # longer than a message can be
-                file.write(json.dumps([args, folder, environment, new_session]).encode())
-                file.flush()
-                socket.send_fds(line, [b"."], [file.fileno(), *given])
-            self.pid = int(line.recv(20))
+            self.pid = fork(args, given, folder, environment, new_session=new_session)
         finally:
-            set_subreaper(SUBREAPER, 0, 0, 0, 0)
             self._close_pipe_fds(*pipes)
         self._child_created = True
+
+
+def fork(args, streams, folder=None, environment=None, *, new_session=False, kept=()):
+    """The number of a new process, with these streams; `kept` files have the same numbers there."""
+    folder, environment = str(Path(folder or "").absolute()), dict(environment or os.environ)
+    line = Forked.line or server()
+    set_subreaper = ctypes.CDLL(None).prctl
+    set_subreaper(SUBREAPER, 1, 0, 0, 0)
+    try:
+        with tempfile.TemporaryFile() as file:  # longer than a message can be
+            blocked = [*map(int, signal.pthread_sigmask(signal.SIG_BLOCK, ()))]
+            order = args, folder, environment, new_session, blocked, [*kept]
+            file.write(json.dumps(order).encode())
+            file.flush()
+            socket.send_fds(line, [b"."], [file.fileno(), *streams, *kept])
+        return int(line.recv(20))
+    finally:
+        set_subreaper(SUBREAPER, 0, 0, 0, 0)
+
+
+def fork_servers():
+    """Let multiprocessing fork the servers that it starts for this process."""
+
+    def spawn(_, args, files):
+        return fork(args[args.index("-c") :], range(3), kept=files)
+
+    if sys.platform == "linux":
+        util.spawnv_passfds = spawn
 
 
 def fork_others():
@@ -115,8 +138,10 @@ def skip_pictures():
 
 def serve(line):
     """Fork for every order; returns in the forks."""
+    import fcntl  # which Windows lacks
+
     while True:
-        message, given, _, _ = socket.recv_fds(line, 1, 4)
+        message, given, _, _ = socket.recv_fds(line, 1, MOST_FILES)
         if not message:
             os._exit(0)
         reader, writer = os.pipe()
@@ -132,19 +157,24 @@ def serve(line):
         else:
             line.close()
             os.lseek(given[0], 0, os.SEEK_SET)
-            with os.fdopen(given.pop(0)) as file:
-                arguments, folder, environment, new_session = json.load(file)
+            with os.fdopen(given.pop(0)) as order:
+                arguments, folder, environment, new_session, blocked, kept = json.load(order)
             if new_session:
                 os.setsid()
-            for stream, number in enumerate(given):
-                os.dup2(number, stream)
+            wanted = [*range(3), *kept]
+            # Out of the way first.
+            files = [fcntl.fcntl(number, fcntl.F_DUPFD, max(wanted) + 1) for number in given]
             for number in (*given, reader, writer):
                 os.close(number)
+            for file, number in zip(files, wanted, strict=True):
+                os.dup2(file, number)
+                os.close(file)
             os.chdir(folder)
             os.environ.clear()
             os.environ.update(environment)
             # Tests in the background of a shell ignore Ctrl-C, and so would all that they start.
             signal.signal(signal.SIGINT, signal.default_int_handler)
+            signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
             sys.argv = arguments
             return
 

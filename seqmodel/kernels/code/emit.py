@@ -395,17 +395,17 @@ class Emitter:
 
     def constant(self, value: float) -> Any:
         """A vector that holds `value` in every lane."""
-        return ir.Constant(self.vector, [value] * self.lanes)
+        return ir.Constant(self.vector, value)
 
     def integer(self, value: Any) -> Any:
         """A vector that holds an integer in every lane."""
-        return ir.Constant(self.integers, [value] * self.lanes)
+        return ir.Constant(self.integers, value)
 
     def splat(self, value: Any, kind: Any) -> Any:
         """A scalar in all lanes of a vector of type `kind`."""
         b = self.builder
         single = b.insert_element(ir.Constant(kind, ir.Undefined), value, ir.IntType(32)(0))
-        mask = ir.Constant(ir.VectorType(ir.IntType(32), self.lanes), [0] * self.lanes)
+        mask = ir.Constant(ir.VectorType(ir.IntType(32), self.lanes), 0)
         return b.shuffle_vector(single, ir.Constant(kind, ir.Undefined), mask)
 
     def _intrinsic(self, name: str, returns: Any, kinds: Sequence[Any]) -> Any:
