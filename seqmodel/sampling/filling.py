@@ -138,8 +138,8 @@ class Filler:
             done += amount
             progress(round(done), round(total))
 
-        carry, nats = self._sampler.read(piece[:begin]), np.full(len(piece), np.nan)
-        filled = _Pass(self, piece, free, carry, uniforms, nats, did).run()
+        first, nats = self._sampler.read(piece[:begin]), np.full(len(piece), np.nan)
+        filled = _Pass(self, piece, free, first, uniforms, nats, did).run()
         did(after)
         for _ in range(sweeps):
             frames_read, carry = 0, None
