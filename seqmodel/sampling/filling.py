@@ -9,6 +9,10 @@ are resampled when their effective number falls below half.
 Sweeps of particle Gibbs (Andrieu, Doucet, Holenstein 2010) then redraw one stretch after another.
 The current piece remains among the particles, given what comes before and after, so that each sweep
 leaves the model's conditional distribution unchanged.
+
+Particles see only some frames of what follows. The rest is read at once, and only for the piece
+that a pass proposes, which is accepted by the likelihood of the rest (delayed acceptance: Christen,
+Fox 2005). That is as exact, since a pass is reversible.
 """
 
 import math
@@ -42,9 +46,13 @@ BYTES_PER_NUMBER = 80
 """Temporary memory for each number of a candidate, in total."""
 NEGLIGIBLE_NATS = 15.0
 """Once nothing more is drawn, a particle this many nats behind the best is given up."""
-FRAMES_AHEAD, SURVIVORS = 64, 8
-"""Frames after the last drawn one that all particles score, and the number then resampled for the
-rest of the piece, which can be a hundred times as long and distinguishes few of them."""
+FRAMES_AHEAD, SURVIVORS = 8, 8
+"""Frames after the last drawn one that all particles score, and the number then resampled."""
+FRAMES_SEEN = 64
+"""Frames after the last drawn one that particles score at all. The rest of a piece can be a hundred
+times as long, and hardly distinguishes them."""
+WINDOW = 128
+"""Frames of the rest read at a time; what more of them need does not fit in caches."""
 
 
 @dataclass(frozen=True)
@@ -57,8 +65,8 @@ class Filled:
     """(n,), the effective number of particles at each frame from the first to the last with
     anything free."""
     paths: float
-    """The effective number of distinct paths, once all that follows is scored; towards the end of a
-    long piece it is that of the few still left."""
+    """The effective number of distinct paths, once the frames that particles see are scored; after
+    the first few of them it is that of the few still left."""
     log_given: float
     """An estimate of log p(what is given) from the first of these frames on."""
 
@@ -81,11 +89,13 @@ class Filler:
         mark_temperature: float | None = None,
         metres: NDArray[np.int64] | None = None,
     ) -> None:
-        assert isinstance(model.output, NotesOutput)
-        self.output, self.candidates, self.number = model.output, candidates, particles
+        self.candidates, self.number, self._temperature = candidates, particles, temperature
         self._sampler = Sampler(
             model, temperature=temperature, metres=metres, mark_temperature=mark_temperature
         )
+        output = self._sampler.double.output
+        assert isinstance(output, NotesOutput)
+        self.output = output
         self.particles = CompiledParticles(self._sampler.model, particles, temperature)
 
     def fill(
@@ -118,14 +128,19 @@ class Filler:
         (frames_to_draw,) = np.nonzero(free.any(1))
         begin, end = int(frames_to_draw[0]), int(frames_to_draw[-1]) + 1
         self._check_memory(end - begin)
-        total, done = (1 + sweeps) * len(frames_to_draw), 0
+        # Progress in frames of all particles: in such time one piece is read this far.
+        frames, rest = len(frames_to_draw), len(piece) - end
+        after = min(rest, FRAMES_AHEAD) + rest // self.number
+        total, done = frames + after + sweeps * frames * (1 + after / STRETCH), 0.0
 
-        def drew() -> None:
+        def did(amount: float) -> None:
             nonlocal done
-            done += 1
-            progress(done, total)
+            done += amount
+            progress(round(done), round(total))
 
-        filled = _Pass(self, piece, free, self._sampler.read(piece[:begin]), uniforms, drew).run()
+        first, nats = self._sampler.read(piece[:begin]), np.full(len(piece), np.nan)
+        filled = _Pass(self, piece, free, first, uniforms, nats, did).run()
+        did(after)
         for _ in range(sweeps):
             frames_read, carry = 0, None
             shift = int(uniforms.take(1)[0] * STRETCH)  # so that no frame is always at an edge
@@ -136,14 +151,31 @@ class Filler:
                 if len(drawn):
                     carry = self._sampler.read(filled.frames[frames_read : drawn[0]], carry)
                     frames_read = int(drawn[0])
-                    redrawn = _Pass(self, filled.frames, free & stretch, carry, uniforms, drew)
+                    redrawn = _Pass(self, filled.frames, free & stretch, carry, uniforms, nats, did)
                     filled = replace(filled, frames=redrawn.run(retain=True).frames)
+                    did(len(drawn) * after / STRETCH)
         marks = self._sampler.marks
         if marks is None:
             return filled
         before = marks.read(self._sampler.start, filled.frames[:0])
         with_marks = np.concatenate([filled.frames, given_marks], axis=1)
         return replace(filled, frames=marks.draw_marks(with_marks, before, uniforms.split())[0])
+
+    def nats(self, piece: NDArray[np.uint8], begin: int, carry: Carry) -> NDArray[np.float64]:
+        """-log p (T,) of the frames of a piece (T, F) from `begin` on, after a carry; else NaN."""
+        output, nats = self.output, np.full((len(piece), 1), np.nan)
+        for start in range(begin, len(piece), WINDOW):
+            line = torch.from_numpy(piece[start : start + WINDOW]).unsqueeze(1)
+            with torch.inference_mode():
+                h, x, past, carry = self._sampler.double.read(line, carry)
+                logits = output.note_logits(h, x, past)
+                logits = output.tempered(logits, x, past, self._temperature)
+                each = NotesOutput.nats(output, logits, x, past)  # one's own may not be of logits
+                if output.end:
+                    last = torch.arange(start, start + len(line)) == len(piece) - 1
+                    each += output.end_score(h, last.to(each).unsqueeze(1))
+            nats[start : start + WINDOW] = each.numpy()
+        return nats[:, 0]
 
     def _check_memory(self, frames: int) -> None:
         size = self.output.frame_size
@@ -166,7 +198,7 @@ class Filler:
 
 
 class _Pass:
-    """One run of the particles over a piece, from the first frame with free numbers to the end."""
+    """One run of the particles over a piece, from the first frame with free numbers on."""
 
     def __init__(
         self,
@@ -175,13 +207,19 @@ class _Pass:
         free: NDArray[np.bool_],
         carry: Carry,
         uniforms: Uniforms,
-        drew: Callable[[], None],
+        nats: NDArray[np.float64],
+        did: Callable[[float], None],
     ) -> None:
-        """Start from the carry before the first frame with free numbers; call `drew` at each."""
+        """Start from the carry before the first frame with free numbers; call `did(1)` at each.
+
+        `nats` (T,) are those of the piece, NaN where they are not known, and are kept up to date.
+        """
         self._filler, self._output = filler, filler.output
-        self._piece, self._free, self._uniforms, self._drew = piece, free, uniforms, drew
+        self._piece, self._free, self._uniforms = piece, free, uniforms
+        self._carry, self._nats, self._did = carry, nats, did
         (drawn,) = np.nonzero(free.any(1))
         self._begin, self._end = int(drawn[0]), int(drawn[-1]) + 1
+        self._stop = min(self._end + FRAMES_SEEN, len(piece))
         self._particles = filler.particles
         self._particles.begin(carry)
         before = piece[self._begin - 1] if self._begin else np.zeros_like(piece[0])
@@ -197,7 +235,7 @@ class _Pass:
         weights = np.zeros(self._number)  # logarithms
         effective, log_given, paths = list[float](), 0.0, 1.0
         first_retained = retain  # whether the first is still the retained one
-        for t in range(self._begin, len(self._piece)):
+        for t in range(self._begin, self._stop):
             frames, weights = self._advance(t, weights, retain=retain)
             shares, number, evidence = self._normalise(weights, t)
             ancestors = np.arange(len(weights))
@@ -209,7 +247,7 @@ class _Pass:
                     weights = np.zeros(self._number)
                 self._history.append((ancestors, np.packbits(frames[ancestors], axis=1)))
                 if self._free[t].any():
-                    self._drew()
+                    self._did(1)
             elif retain and len(weights) == 1:
                 break
             else:  # nothing more is drawn: equal paths have one future
@@ -229,8 +267,18 @@ class _Pass:
                 self._history.append((ancestors, np.empty((0, 0), np.uint8)))
             self._last = frames[ancestors]
             self._particles.keep(ancestors, self._last)
-        shares, number, evidence = self._normalise(weights, len(self._piece) - 1)
+        shares, number, evidence = self._normalise(weights, self._stop - 1)
         piece = self._trace(self._draw_one(shares))
+        if self._stop < len(piece) and not (retain and (piece == self._piece).all()):
+            nats = self._filler.nats(piece, self._begin, self._carry)
+            if retain:
+                if np.isnan(self._nats[self._stop]):
+                    self._nats[:] = self._filler.nats(self._piece, self._begin, self._carry)
+                gain = (self._nats - nats)[self._stop :].sum()
+                if log(1 - self._uniforms.take(1)[0]) > gain:
+                    piece, nats = self._piece, self._nats
+            evidence -= nats[self._stop :].sum()
+            self._nats[:] = nats
         return Filled(piece, np.array(effective), paths * number, log_given + evidence)
 
     def _normalise(
