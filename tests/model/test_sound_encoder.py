@@ -21,14 +21,15 @@ CPU = torch.device("cpu")
 OFFSET, OUTSIDE = 1e-9, 0.1
 
 
-def known_at(rate):
+def known_at(rate, roughest=2 * FULL):
     """Steering that differs from node to node and stage to stage; `voice` is sharper at times."""
     random, M = np.random.default_rng(7), predictors_at(rate).reported_coefficients
     pushes, voices = random.uniform(-0.5, 0.5, (2, 16))
     low = random.uniform(-0.6, 0, (16, M))
     ranges = np.concatenate([low, low + random.uniform(0.1, 0.8, (16, M))], 1)
     tables = pushes, 0 * pushes, voices, 0 * voices, ranges
-    return TrainingStatistics(0.2, 4.0, 200.0, 1.5, *map(torch.from_numpy, tables))
+    tables = map(torch.from_numpy, tables)
+    return TrainingStatistics(0.2, 4.0, 200.0, roughest, *tables, strength=1.5)
 
 
 def start(rate, B):
@@ -55,7 +56,7 @@ def lattice_by_hand(x, order, forget):
     return np.array(said), np.array(ks), np.array(bs)
 
 
-def steered_by_hand(rate, anchor, level, loud, sharp, lattice, t, pitch):
+def steered_by_hand(rate, roughest, anchor, level, loud, sharp, lattice, t, pitch):
     """The anchor and its level, full scale 1, from the formulas of `steering`."""
     known, (peak, share, echo), M = known_at(rate), pitch, predictors_at(rate).reported_coefficients
     table = np.column_stack([known.pushes, known.ranges]).T
@@ -65,10 +66,11 @@ def steered_by_hand(rate, anchor, level, loud, sharp, lattice, t, pitch):
     k, b = (each[t][:M] for each in lattice)
     pull = OUTSIDE * (np.minimum(np.maximum(k, low), high) - k) @ b
     moved = anchor * min(1, 200 / sharp) ** 1.5 + 1.5 * (pull + peak * (1 - peak) * voice * echo)
+    level = min(level, roughest + 1000 * forgetting(rate, 0.00625) ** (t + 1))
     return [np.clip(moved, -32768, 32767) / 32768, level * math.exp(1.5 * push) / 32768]
 
 
-def features_by_hand(samples, rate, orders, lags, step):
+def features_by_hand(samples, rate, roughest, orders, lags, step):
     """The features after each sample of one piece (T,), from the definitions."""
     x = samples * 32768 + OFFSET
     T, times = len(x), (0.010, 0.003, 0.025, 0.0625)
@@ -121,7 +123,15 @@ def features_by_hand(samples, rate, orders, lags, step):
                     [max(*acf, 1e-3), math.log2(lag / lags[-1])],
                     [certain, grid / 32768],
                     steered_by_hand(
-                        rate, said[0][t], slow[t], loud[t], sharp[t], lattices[0][1:], t, voice
+                        rate,
+                        roughest,
+                        said[0][t],
+                        slow[t],
+                        loud[t],
+                        sharp[t],
+                        lattices[0][1:],
+                        t,
+                        voice,
                     ),
                 ]
             )
@@ -130,20 +140,38 @@ def features_by_hand(samples, rate, orders, lags, step):
 
 
 @pytest.mark.parametrize(
-    ("rate", "orders", "lags", "step", "grid"),
+    ("rate", "orders", "lags", "step", "grid", "roughest"),
     [
-        (8000, (16, 8, 32, 32), range(20, 161), 1, 8),
-        (20000, (40, 20, 64, 64), range(25, 201), 2, 1),
+        (8000, (16, 8, 32, 32), range(20, 161), 1, 8, 20.0),
+        (20000, (40, 20, 64, 64), range(25, 201), 2, 1, 2 * FULL),
     ],
 )
-def test_features_are_what_their_definitions_say(rate, orders, lags, step, grid):
+def test_features_are_what_their_definitions_say(rate, orders, lags, step, grid, roughest):
     """Guards against a sum, lag, scale or line that is a sample off, or reads the next sample."""
     samples = voice(260, grid=grid)
-    predictors, known, memory = start(rate, 1)
-    told, _ = compiled_inputs(predictors, known, samples, memory)
-    expected = features_by_hand(samples[:, 0].numpy(), rate, orders, list(lags), step)
+    predictors, _, memory = start(rate, 1)
+    told, _ = compiled_inputs(predictors, known_at(rate, roughest), samples, memory)
+    expected = features_by_hand(samples[:, 0].numpy(), rate, roughest, orders, list(lags), step)
     np.testing.assert_allclose(told[:, 0].numpy(), expected, rtol=1e-9, atol=1e-9)
     assert expected[-1, -5] != 0  # it has found a period
+
+
+def test_a_limited_level_leaves_the_start_of_a_quiet_piece_alone():
+    """Guards against a limit that cuts the level by which units learn to scale, that lets a burst
+    pass, or that runs from before it was measured, which store 0, have as well.
+    """
+    predictors, known, memory = start(8000, 1)
+    samples = torch.from_numpy(np.random.default_rng(3).integers(-3, 4, (1100, 1)) / FULL)
+    samples[1000:] *= 3000
+    old = unpacked(known._replace(roughest=0.0).packed(), 16)._replace(strength=known.strength)
+    without, limited = (
+        compiled_inputs(predictors, each, samples, memory)[0]
+        for each in (old, known._replace(roughest=6.0))
+    )
+    assert torch.equal(limited[:1000], without[:1000])
+    most = 6.1 * math.exp(1.5 * float(known.pushes.max())) / FULL
+    assert limited[1000:, 0, -1].max() < most < without[1010:, 0, -1].min() / 10
+    assert torch.equal(limited[:, :, :-1], without[:, :, :-1])
 
 
 @pytest.mark.usefixtures("two_threads")
@@ -255,7 +283,7 @@ def test_a_piece_is_left_at_its_own_end():
 
 def test_a_piece_that_goes_on_from_another_has_a_grid_of_its_own():
     encoder = SoundEncoder(8000, 1).eval()
-    encoder.known.copy_(known_at(8000).stored())
+    encoder.known.copy_(known_at(8000).packed())
     past = encoder.encode(voice(80, 2).unsqueeze(2), encoder.start(torch.zeros(1), 2)).last
     joined = encoder.carried_over(past)
     names = [name for name, size in encoder.predictors.sizes.items() for _ in range(size)]
@@ -334,7 +362,7 @@ def _heard(encoder, encoded):
 
 def test_noise_keeps_to_the_grid():
     encoder = SoundEncoder(8000, 1, noise=2.0)
-    encoder.known.copy_(known_at(8000).stored())
+    encoder.known.copy_(known_at(8000).packed())
     frames = voice(100, 30, grid=256, seed=3).unsqueeze(2)
     torch.manual_seed(0)
     encoded = encoder.encode(frames, encoder.start(torch.zeros(1, dtype=torch.float64), 30))
@@ -368,7 +396,7 @@ def test_nothing_is_steered_in_training_or_without_strength():
     steered, plain = (SoundEncoder(8000, 1, steering=s) for s in (1.0, 0.0))
     told = []
     for encoder in (steered.eval(), plain.eval(), copy.deepcopy(steered).train()):
-        encoder.known.copy_(known_at(8000).stored())
+        encoder.known.copy_(known_at(8000).packed())
         told.append(encoder.encode(samples, encoder.start(samples, 1)).inputs)
     assert torch.equal(told[1], told[2])
     assert torch.equal(told[0][..., :-2], told[1][..., :-2])
@@ -380,7 +408,7 @@ def test_nothing_is_steered_in_training_or_without_strength():
 def test_voices_are_kept_up_as_far_as_that_can_be_afforded(strength):
     """What it costs is a matter of the data: 0.4 bits where nearly all is predictable."""
     encoder, known = SoundEncoder(8000, 10, steering=1.0), known_at(8000)
-    encoder.known.copy_(known.stored())
+    encoder.known.copy_(known.packed())
 
     def bits():
         return strength * float((unpacked(encoder.known, 16).voices ** 2).sum())
@@ -389,5 +417,5 @@ def test_voices_are_kept_up_as_far_as_that_can_be_afforded(strength):
     encoder.correct(None, lambda: 30.0 + 10 * math.log(2) * bits())
     assert bits() == pytest.approx(min(before, 0.02))
     share = math.sqrt(bits() / before)
-    expected = known._replace(voices=share * known.voices).stored()
+    expected = known._replace(voices=share * known.voices).packed()
     torch.testing.assert_close(encoder.known, expected)

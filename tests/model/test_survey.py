@@ -77,6 +77,8 @@ def test_the_survey_says_how_loud_and_sharp_train_is():
     """Guards against a push away from what is usual, or none beyond all that was heard."""
     pieces = [voice(T, seed=T)[:, 0].numpy() * size for T, size in ((900, 1), (700, 0.02))]
     known, slopes = survey(pieces, 8000), slopes_of(density_of(pieces))
+    level = np.exp(2 * (told_of(pieces)["loudness"][:, 0] + 2))[200 // 50 :]
+    assert known.roughest == pytest.approx(np.quantile(level, 0.995), rel=1e-5)
     steps = np.diff(FULL * np.concatenate(pieces), prepend=0)
     sharp = mean_size(steps, forgetting(8000, 0.002), 300) + 1
     assert known.sharpest == pytest.approx(np.quantile(sharp, 0.9995))

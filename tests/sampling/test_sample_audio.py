@@ -164,7 +164,7 @@ def sample_wise_model(frame_size, *, unit="gru", layers=1, log_scale=-1.0, rate=
     pushes, voices = torch.rand(2, 16, dtype=torch.float64) - 0.5
     M = 2 * predictors_at(rate).reported_coefficients
     ranges = torch.rand(16, M, dtype=torch.float64) - 0.5 + torch.linspace(0, 0.4, M)
-    known = TrainingStatistics(0.4, 2.0, 50.0, 1.0, pushes, pushes, voices, voices, ranges)
+    known = TrainingStatistics(0.4, 2.0, 50.0, 50.0, pushes, pushes, voices, voices, ranges)
     model.encoder.known.copy_(known.packed())
     with torch.no_grad():
         output.linear.weight.mul_(5 if log_scale > -2 else 0.02)

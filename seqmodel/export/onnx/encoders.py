@@ -407,7 +407,7 @@ def _updated(g: Graph, p: Predictors, parts: Parts, raw: Symbol) -> Parts:
             latest = lines[sounds.ERRORS][-p.pitch.step :]
             newest[line] = g("ReduceMean", latest, axes=[0], keepdims=1)
         lines[line] = g.concat([parts[line][1:], newest[line]], 0)
-    sizes = g("Abs", g.concat([first, first, sample, slope], 0))
+    sizes = g("Abs", g.concat([first, first, sample, slope, np.array([sounds.OFFSET])], 0))
     forgetting = np.array([level.forgetting for level in p.levels.values()])
     return {
         **_updated_lattices(g, p, parts, sample),
@@ -473,7 +473,9 @@ def _features(
     """The features (rows, I) of all samples at once, as in `sound.kernel.write_features`."""
     levels = g.split(parts["levels"], [1] * len(p.levels), 1)
     floors = (level.floor for level in p.levels.values())
-    slow, fast, loud, sharp = (level + floor for level, floor in zip(levels, floors, strict=True))
+    slow, fast, loud, sharp, initial = (
+        level + floor for level, floor in zip(levels, floors, strict=True)
+    )
     predicted, grid, M = parts["predicted"], parts["grid"], p.reported_coefficients
     anchor, period = predicted[:, :1], parts["lag"] / float(p.pitch.longest)
 
@@ -507,7 +509,8 @@ def _features(
             limit = steering.MAX_LOUDER
             push = push + g("Clip", each[:, 1:] * steering.LOUDER, -limit, limit) * share
         new_anchor = _within_full_scale(g, anchor * softer + pull * strength)
-        return [new_anchor, slow * (push * strength).exp()]
+        limited = g("Min", slow, initial + known.roughest)
+        return [new_anchor, limited * (push * strength).exp()]
 
     odds = g("Pow", grid, parts["seen"]) * known.share
     certainty = g("Where", grid > 1.0, odds / (odds + (1 - known.share)), 0.0)

@@ -93,7 +93,7 @@ class SoundEncoder(nn.Module, Encoder):
         self.input_size = self.skip_size = self.predictors.input_size
         self.known: Tensor
         stages = self.predictors.reported_coefficients
-        self.register_buffer("known", no_statistics(stages, combinations).stored())
+        self.register_buffer("known", no_statistics(stages, combinations).packed())
 
     @classmethod
     def build(cls, config: Config, frame: FrameDefinition) -> Self:
@@ -108,7 +108,7 @@ class SoundEncoder(nn.Module, Encoder):
         if self.predictors.combinations:
             followed = courses(train, self._labels, self._rate)
             known = known._replace(courses=followed, afforded=torch.ones(1).double())
-        self.known.copy_(known.stored())
+        self.known.copy_(known.packed())
 
     def free_frames(self, frames: int) -> int | None:
         """See `Encoder`: a share of train, if that is long enough."""
@@ -128,7 +128,7 @@ class SoundEncoder(nn.Module, Encoder):
             known = corrected(known, drawn.ravel(), self._rate)
 
         def bits(known: TrainingStatistics) -> float:
-            self.known.copy_(known.stored())
+            self.known.copy_(known.packed())
             return score() / self.steps / math.log(2)
 
         pulls: dict[str, Any] = {"voices": known.voices}
@@ -140,7 +140,7 @@ class SoundEncoder(nn.Module, Encoder):
         for name, pull in pulls.items():
             cost = bits(none._replace(**{name: pull})) - without
             pulls[name] = pull * (math.sqrt(most / cost) if cost > most else 1.0)
-        self.known.copy_(known._replace(**pulls).stored())
+        self.known.copy_(known._replace(**pulls).packed())
 
     def guide(self, factor: float) -> None:
         if not self.predictors.combinations:

@@ -74,8 +74,8 @@ def compiled_inputs(
         "T": T, "B": B, "G": groups, "S": predictors.memory_size + T * len(predictors.lines),
         "threads": threads, "samples": samples.contiguous(), "kept": memory, "x": NEW,
         "noisy": int(noise is not None), "noise": None if noise is None else noise.to(dtype),
-        "known": known.packed(), "ends": torch.full((B,), T) if ends is None else ends,
-        "work": NEW,
+        "known": known.packed(), "strengths": known.strengths(),
+        "ends": torch.full((B,), T) if ends is None else ends, "work": NEW,
     }  # fmt: skip
     made = run(_kernel(predictors, dtype, lanes), threads, fields)
     return made["x"], memory
@@ -87,6 +87,7 @@ def sound_call(predictors: Predictors, known: TrainingStatistics, arena: Arena) 
     memory, kernel = arena.take(1, predictors.memory_size), _kernel(predictors, torch.float64, 1)
     call = text_call(
         kernel, T=1, B=1, samples=sample.reshaped(1, 1), kept=memory, known=known.packed(),
+        strengths=known.strengths(),
         x=x.reshaped(1, *x.shape), threads=1,
     )  # fmt: skip
     return CompiledInputs(sample, x, [call], memory)
@@ -106,6 +107,7 @@ def _kernel(predictors: Predictors, dtype: torch.dtype, lanes: int) -> Kernel:
             Array("noise", ("T", "B"), dtype, optional=True),
             Array("kept", ("B", memory)),
             Array("known", (known,)),
+            Array("strengths", ("2",)),
             Array("ends", ("B",), torch.int64, optional=True),
             Array("x", ("T", "B", inputs), dtype),
             Array("work", (THREADS, "S", f"{lanes}"), optional=True),
@@ -120,8 +122,9 @@ def _kernel(predictors: Predictors, dtype: torch.dtype, lanes: int) -> Kernel:
 
 
 def read_pieces(
-    samples: Any, noise: Any, kept: Any, known: Any, ends: Any, x: Any, work: Any, first: Any,
-    last: Any, thread: Any, T: Any, B: Any, S: Any, noisy: Any, lane: Any, lanes: int, p: Any,
+    samples: Any, noise: Any, kept: Any, known: Any, strengths: Any, ends: Any, x: Any, work: Any,
+    first: Any, last: Any, thread: Any, T: Any, B: Any, S: Any, noisy: Any, lane: Any, lanes: int,
+    p: Any,
 ) -> None:  # fmt: skip
     """The features x (T, B, I) and the memories `kept` (B, K) of groups of pieces.
 
@@ -140,7 +143,7 @@ def read_pieces(
         for t in range(stop):
             place = t * B + pieces
             advance(memory, samples[place] * FULL, noise, place, noisy, T, t + 1, p)
-            write_features(memory, known, x[place * p.input_size :], T, t + 1, p)
+            write_features(memory, known, strengths, x[place * p.input_size :], T, t + 1, p)
             for k in range(lanes):
                 piece = min(group * lanes + k, B - 1)
                 if ends[piece] == t + 1:
@@ -151,14 +154,16 @@ def read_pieces(
                 row[n] = 0.0
 
 
-def read_sample(samples: Any, noise: Any, kept: Any, known: Any, x: Any, p: Any) -> None:
+def read_sample(
+    samples: Any, noise: Any, kept: Any, known: Any, strengths: Any, x: Any, p: Any
+) -> None:
     """The same for one sample of one piece, in place."""
     for n in unrolled(len(p.line_names)):
         line = kept[p.starts[p.line_names[n]] :]
         copy(line[1:], line, p.lines[p.line_names[n]] - 1)
     memory = side_by_side(kept)
     advance(memory, side_by_side(samples)[0] * FULL, noise, 0, 0, 0, 0, p)
-    write_features(memory, known, side_by_side(x), 0, 0, p)
+    write_features(memory, known, strengths, side_by_side(x), 0, 0, p)
 
 
 def move_memory(kept: Any, memory: Any, T: Any, t: Any, lanes: int, back: bool, p: Any) -> None:
@@ -214,6 +219,7 @@ def advance(
     follow(memory, "fast", error - disturbed, p)
     follow(memory, "loud", sample - disturbed, p)
     follow(memory, "sharp", slope - disturbed, p)
+    follow(memory, "initial", OFFSET, p)
     samples[15] = sample
     errors[last] = error
     if p.pitch_line == "smooth":
@@ -322,7 +328,7 @@ def find_pitch(memory: Any, line: Any, p: Any) -> None:
     memory[p.starts["peak"]] = peak / energy
 
 
-def write_features(memory: Any, known: Any, x: Any, T: Any, t: Any, p: Any) -> None:
+def write_features(memory: Any, known: Any, strengths: Any, x: Any, T: Any, t: Any, p: Any) -> None:
     """The features x (I,) after t samples, all about 1 in size or less and limited.
 
     In order (those over a level are limited to +- `CLIP`):
@@ -373,7 +379,7 @@ def write_features(memory: Any, known: Any, x: Any, T: Any, t: Any, p: Any) -> N
     grid = x[p.columns["grid"].start :]
     grid[0] = certainty(memory, known[0], p)
     grid[1] = memory[p.starts["grid"]] * (1 / FULL)
-    write_anchor(memory, known, x, T, t, p)
+    write_anchor(memory, known, strengths, x, T, t, p)
 
 
 def predicted(memory: Any, n: int, p: Any) -> Any:
@@ -442,11 +448,11 @@ def course_share(memory: Any, p: Any) -> Any:
     return min(max(left, 0.0), 1.0) if memory[p.starts["combination"]] > 0.0 else 0.0
 
 
-def write_anchor(memory: Any, known: Any, x: Any, T: Any, t: Any, p: Any) -> None:
+def write_anchor(memory: Any, known: Any, strengths: Any, x: Any, T: Any, t: Any, p: Any) -> None:
     """The anchor and its level, moved as in `steering`, which takes no time at strength 0."""
     anchor = predicted(memory, 0, p)
     level = level_of(memory, "slow", p)
-    strength = known[3]
+    strength, guidance = strengths[0], strengths[1]
     if strength != 0.0:
         M = p.reported_coefficients
         echo = one_period_ago(memory, 0, T, t, p)
@@ -468,16 +474,14 @@ def write_anchor(memory: Any, known: Any, x: Any, T: Any, t: Any, p: Any) -> Non
             pull += (min(max(k, low), high) - k) * OUTSIDE * b
         push = between(known[PUSHES + node_below(place, NODES) :], 1, 0, place, NODES)
         if p.combinations > 0:
-            tables = known[RANGES + NODES * 2 * M :]
-            guidance = tables[1 + (1 + p.combinations) * MOMENTS * (M + 1)]
-            afforded = guidance * tables[0]
+            afforded = known[RANGES + NODES * 2 * M] * guidance
             kept_up = min(max(guidance, 1.0), MAX_KEPT_UP)
             voice = voice * (1.0 + course_share(memory, p) * (kept_up - 1.0))
             course = x[p.columns["course"].start :]
             pull += min(max(course[0], -MAX_FOLLOWED), MAX_FOLLOWED) * level * afforded
             push += min(max(course[1] * LOUDER, -MAX_LOUDER), MAX_LOUDER) * afforded
         anchor = anchor + strength * (pull + peak * (1.0 - peak) * voice * echo)
-        level = level * exp(strength * push)
+        level = min(level, known[3] + level_of(memory, "initial", p)) * exp(strength * push)
     at = p.columns["anchor"].start
     x[at] = limited(anchor) * (1 / FULL)
     x[at + 1] = level * (1 / FULL)

@@ -192,6 +192,7 @@ def predictors_at(rate: int, combinations: int = 0) -> Predictors:
         "fast": Level(forgetting(0.0012), 200.0, 0.5),
         "loud": Level(forgetting(0.0125), 300.0, 1.0),
         "sharp": Level(forgetting(0.002), 300.0, 1.0),
+        "initial": Level(forgetting(0.00625), 1000.0, 0.0),  # of nothing, see `steering.py`
     }
     step = -(-rate // PITCH_RATE)
     shortest, longest = (round(rate * period / step) for period in (MIN_PERIOD, MAX_PERIOD))

@@ -4,7 +4,7 @@ A model that reads its own samples drifts, however well it predicts: being a ten
 sample costs about 0.005 nats, and adds 14 dB in a tenth of a second. So the output's starting point
 is moved a little, which costs the likelihood about as little:
 
-    level  <-  level exp(s push)
+    level  <-  min(level, roughest + initial) exp(s push)
     anchor <-  anchor min(1, sharpest / sharp)^s
                + s (OUTSIDE sum_m (nearest_m - k_m) b_m + peak (1 - peak) voice echo)
 
@@ -24,6 +24,12 @@ difference of the two slopes: iterative Boltzmann inversion (Reith, Puetz, Muell
 
 sharp is the recent mean difference of neighbouring samples, sharpest what it hardly exceeds in
 train: adaptive predictors that read their own samples may ring ever louder, within milliseconds.
+
+roughest is what the level hardly exceeds in train. Without this limit, large errors lead to larger
+ones until the sound clips, where nearly all of it is predictable: in chords of a piano the level is
+a hundredth of the loudness, and each error leaves a ring that the next ones are measured by.
+initial leaves out the beginning of a piece, which predictors do not know yet: it falls from 1000 as
+fast as the level from its start, 200, by which units learn to scale.
 
 k and b are the first lattice's reflection coefficients and backward errors. nearest is k limited to
 the range from low to high that is usual in train at the present loudness: what leaves it, such as a
@@ -85,8 +91,8 @@ class TrainingStatistics(NamedTuple):
     """The most common grid coarser than 1; 1 if there are none."""
     sharpest: float
     """What the level `sharp` hardly exceeds."""
-    strength: float
-    """The strength of the steering, see `steering.py`; set where it is used."""
+    roughest: float
+    """What the level hardly exceeds; twice full scale, no limit, where it was not measured."""
     pushes: Tensor
     """(NODES,), the push at each loudness."""
     slopes: Tensor
@@ -102,28 +108,29 @@ class TrainingStatistics(NamedTuple):
     courses: Tensor = torch.zeros(0, dtype=torch.float64)
     """(1 + R, MOMENTS, M + 1) for R combinations of labels, M coefficients and the logarithm of the
     loudness: the widths on either side, then the means of each; empty without labels."""
-
+    strength: float = 0.0
+    """The strength of the steering, see `steering.py`; not packed, but set where it is used."""
     guidance: float = 1.0
-    """How many times as strongly samples follow `courses`; set where it is used."""
-
-    def stored(self) -> Tensor:
-        """All numbers but the guidance in one line, float64."""
-        scalars = self.pushes.new_tensor(self[:4])
-        return torch.cat([scalars, *(table.flatten() for table in self[4:-1])])
+    """How many times as strongly `courses` are followed; likewise."""
 
     def packed(self) -> Tensor:
-        """All numbers in one line, float64, the guidance last."""
-        return torch.cat([self.stored(), self.pushes.new_tensor([self.guidance])])
+        """All numbers but the strengths in one line, float64."""
+        scalars = self.pushes.new_tensor(self[:4])
+        return torch.cat([scalars, *(table.flatten() for table in self[4:-2])])
+
+    def strengths(self) -> Tensor:
+        """(2,), the strength and the guidance, float64."""
+        return self.pushes.new_tensor(self[-2:])
 
 
 def unpacked(numbers: Tensor, stages: int) -> TrainingStatistics:
-    """The statistics that are `stored`, for a first lattice with `stages` stages as features."""
+    """The statistics that `packed` packed, for a first lattice with `stages` stages as features."""
+    roughest = float(numbers[3]) or 2 * FULL  # runs from before it was measured store 0
     tables = numbers[4:RANGES].view(4, NODES)
     ranges, rest = numbers[RANGES:].tensor_split([NODES * 2 * stages])
     courses = rest[1:].view(-1, MOMENTS, stages + 1)
-    return TrainingStatistics._make(
-        [*numbers[:4].tolist(), *tables, ranges.view(NODES, -1), rest[:1], courses, 1.0]
-    )
+    known = ranges.view(NODES, -1), rest[:1], courses, 0.0, 1.0
+    return TrainingStatistics._make([*numbers[:3].tolist(), roughest, *tables, *known])
 
 
 def no_statistics(stages: int, combinations: int = 0) -> TrainingStatistics:
@@ -134,4 +141,4 @@ def no_statistics(stages: int, combinations: int = 0) -> TrainingStatistics:
     afforded = nothing[: min(combinations, 1)]
     courses = nothing.new_zeros(combinations and 1 + combinations, MOMENTS, stages + 1)
     tables = nothing, nothing, nothing, nothing, ranges, afforded, courses
-    return TrainingStatistics(0.5, 1.0, 2 * FULL, 0.0, *tables)
+    return TrainingStatistics(0.5, 1.0, 2 * FULL, 2 * FULL, *tables)

@@ -35,8 +35,8 @@ FORCE, MAX_PUSH, GAIN = 0.06, 0.2, 0.03
 """The first push per slope of log p, the largest push, and the correction per slope."""
 WIDTH, MAX_SLOPE = 0.6, 5.0
 """The width in octaves of the kernel that smooths the density of loudness; the steepest slope."""
-SHARPEST_QUANTILE = 0.9995
-"""The quantile of the level `sharp` that is `sharpest`."""
+SHARPEST_QUANTILE, ROUGHEST_QUANTILE = 0.9995, 0.995
+"""The quantiles of the levels `sharp` and `slow` that are `sharpest` and `roughest`."""
 
 VOICED, MIN_SHARE, VOICE_GAIN, MAX_VOICE = 0.3, 1e-3, 0.07, 2.0
 """The least periodicity of a voiced residual, and the least share of sound that a period counts
@@ -83,6 +83,7 @@ def survey(
     slopes = _slopes(measured)
     return known._replace(
         sharpest=float(np.quantile(sharp, SHARPEST_QUANTILE)),
+        roughest=float(np.quantile(measured.level[len(measured.level) // 50 :], ROUGHEST_QUANTILE)),
         pushes=(FORCE * slopes).clamp(-MAX_PUSH, MAX_PUSH),
         slopes=slopes,
         voices=2 ** (torch.arange(1 - NODES, 1, dtype=torch.float64) / AN_OCTAVE),
@@ -202,6 +203,8 @@ def _slopes(measured: "_Measured") -> torch.Tensor:
 class _Measured(NamedTuple):
     """Measurements at every eighth sample, N."""
 
+    level: NDArray[np.float64]
+    """(N,): the level `slow`."""
     octaves: NDArray[np.float64]
     """(N,): log2 of the level `loud`."""
     k: NDArray[np.float64]
@@ -218,7 +221,7 @@ def _measured(levels: NDArray[Any], predictors: Predictors, known: TrainingStati
     lines = levels[: length * abreast].reshape(abreast, length).T
     columns = predictors.columns
     loud, k, period = (columns[name] for name in ("loudness", "reflections", "period"))
-    wanted = [loud.stop - 1, *range(k.start, k.stop), period.stop - 2, period.stop - 1]
+    wanted = [loud.start, loud.stop - 1, *range(k.start, k.stop), period.stop - 2, period.stop - 1]
     known = known._replace(afforded=known.afforded[:0], courses=known.courses[:0])
     memory, found = predictors.start_memory(known.grid, abreast, torch.device("cpu")), []
     for begin in range(0, length, AT_ONCE):
@@ -226,8 +229,9 @@ def _measured(levels: NDArray[Any], predictors: Predictors, known: TrainingStati
         features, memory = compiled_inputs(predictors, known, samples, memory)
         found.append(features[::EVERY, :, wanted].flatten(0, 1))
     x = torch.cat(found).double().numpy()
-    octaves = 2 * (x[:, 0] + 3.0) / math.log(2)  # the level's feature is log(level) / 2 - 3
-    return _Measured(octaves, x[:, 1:-2], *x[:, -2:].T)
+    level = np.exp(2 * (x[:, 0] + 2.0))  # its feature is log(level) / 2 - 2
+    octaves = 2 * (x[:, 1] + 3.0) / math.log(2)  # and this one log(level) / 2 - 3
+    return _Measured(level, octaves, x[:, 2:-2], *x[:, -2:].T)
 
 
 def _log_periods(measured: _Measured) -> torch.Tensor:
