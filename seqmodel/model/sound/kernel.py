@@ -452,7 +452,8 @@ def write_anchor(memory: Any, known: Any, strengths: Any, x: Any, T: Any, t: Any
     """The anchor and its level, moved as in `steering`, which takes no time at strength 0."""
     anchor = predicted(memory, 0, p)
     level = level_of(memory, "slow", p)
-    strength, guidance = strengths[0], strengths[1]
+    strength = strengths[0]
+    guidance = strengths[1]
     if strength != 0.0:
         M = p.reported_coefficients
         echo = one_period_ago(memory, 0, T, t, p)
