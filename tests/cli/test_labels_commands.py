@@ -261,10 +261,11 @@ def test_guidance_is_for_samples_alone(call, whistles):
     assert held["samples"]["drawn"] != free["samples"]["drawn"]
     drawn = [
         call(*("sample", "-", "--format", "wav", "--run", whistles / "run", "--seconds", 0.1),
-             *("--label", "way=up", "--guidance", g)).raw
-        for g in (1, 50, 50)
+             *("--label", "way=up", *guidance)).raw
+        for guidance in (["--guidance", 1], ["--guidance", 50], ["--guidance", 4], [])
     ]  # fmt: skip
-    assert drawn[0] != drawn[1] == drawn[2]
+    assert len({*drawn}) == 3
+    assert drawn[2] == drawn[3]
 
 
 def test_noise_silence_and_clips_of_a_sample_have_some_value(whistles):

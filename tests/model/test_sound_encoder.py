@@ -204,21 +204,30 @@ def test_pieces_side_by_side_are_each_as_alone(dtype, rate, B, threads):
             torch.testing.assert_close(kept[own], after, rtol=1e-8, atol=1e-6)
 
 
-def test_pieces_with_labels_follow_their_course():
-    """By NumPy. Guards against the course of other labels or of another moment."""
+@pytest.mark.parametrize("guidance", [1.0, 8.0])
+def test_pieces_with_labels_follow_their_course(guidance):
+    """By NumPy. Guards against the course of other labels or of another moment.
+
+    Also against voices that guidance keeps up without a course, after it, or without a limit.
+    """
     T, rate, M, random = 420, 8000, 16, np.random.default_rng(3)
     late = torch.tensor([0.0, 0.0, 48.0]).double()
     widths = random.uniform(0, 0.2, (1, 50, M + 1))
     means = np.concatenate([random.uniform(-0.9, 0.9, (3, 50, M)), np.full((3, 50, 1), 6.0)], 2)
     means[2, :, M] = 12.0
     courses = torch.from_numpy(np.concatenate([widths, means]))
-    known = known_at(rate)._replace(afforded=torch.tensor([0.7]).double(), courses=courses)
+    known = known_at(rate)._replace(
+        afforded=torch.tensor([0.7]).double(), courses=courses, guidance=guidance
+    )
     predictors, samples = predictors_at(rate, 3), voice(T, 3)
     memory = predictors.start_memory(known.grid, 3, CPU)
     memory[:, predictors.starts["combination"]] = torch.arange(3.0).double()
     memory[:, predictors.starts["moment"]] += late
     found, _ = compiled_inputs(predictors, known, samples, memory)
-    without, _ = compiled_inputs(*start(rate, 3)[:2], samples, start(rate, 3)[2])
+    plain, unlabelled, beginning = start(rate, 3)
+    without, _ = compiled_inputs(plain, unlabelled, samples, beginning)
+    voiceless = unlabelled._replace(voices=0 * unlabelled.voices)
+    still, _ = compiled_inputs(plain, voiceless, samples, beginning)
     at = predictors.columns["course"].start
     others = [n for n in range(predictors.input_size) if n not in (at, at + 1)]
     assert torch.equal(found[:, 0, others], without[:, 0])
@@ -241,14 +250,13 @@ def test_pieces_with_labels_follow_their_course():
         course = found[:, piece, at : at + 2].numpy()
         np.testing.assert_allclose(course, np.stack([off, missing], 1), rtol=1e-7, atol=1e-8)
         anchor, level = (without[:, piece, n].numpy() for n in (-2, -1))
-        pulled = (
-            np.clip(anchor * 32768 + 1.5 * 0.7 * np.clip(off, -0.15, 0.15) * slow, -32768, 32767)
-            / 32768
-        )
+        kept = (anchor - still[:, piece, -2].numpy()) * 32768 * there * (min(guidance, 3) - 1)
+        pull = 1.5 * 0.7 * guidance * np.clip(off, -0.15, 0.15) * slow
+        pulled = np.clip(anchor * 32768 + pull + kept, -32768, 32767) / 32768
         inside = (np.abs(anchor) < 0.999) & (np.abs(pulled) < 0.999)
         assert inside.any()
         np.testing.assert_allclose(found[inside, piece, -2], pulled[inside], atol=1e-8)
-        louder = np.exp(1.5 * 0.7 * np.clip(0.05 * missing, -0.3, 0.3))
+        louder = np.exp(1.5 * 0.7 * guidance * np.clip(0.05 * missing, -0.3, 0.3))
         np.testing.assert_allclose(found[:, piece, -1], level * louder, rtol=1e-7)
 
 
