@@ -43,7 +43,7 @@ def steer(encoder, draw):
     random = torch.rand(6, NODES, generator=draw, dtype=torch.float64)
     ranges = torch.cat([random[:1].t() - 0.9, random[1:2].t() * 0.5], 1)
     known = known._replace(
-        share=0.3, usual=4.0, sharpest=900.0, roughest=60.0, pushes=0.1 * random[2] - 0.05,
+        share=0.3, grid=4.0, sharpest=900.0, roughest=60.0, pushes=0.1 * random[2] - 0.05,
         voices=random[3],
         ranges=ranges.repeat_interleave(known.ranges.shape[1] // 2, 1),
         afforded=0 * known.afforded + 0.8,

@@ -118,7 +118,7 @@ def test_draws_are_those_of_sample(each):
     """
     name, run, _, session = each
     for temperature in (1.0, 0.7, 0.0):
-        sampler = Sampler(run.model, temperature=temperature)
+        sampler = Sampler(run.model, temperature=temperature, guidance=1.0)
         wanted = np.concatenate(list(sampler.piece(64, seed=5, shortest=np.inf)))
         line = rows(run, wanted)
         uniforms = Uniforms(5).take(len(line), run.model.output.uniforms_per_frame)

@@ -3,7 +3,6 @@
 import os
 import pickle
 import shutil
-import signal
 import zlib
 from hashlib import sha256
 from pathlib import Path
@@ -104,7 +103,7 @@ def test_files_that_rolls_change_are_not_taken_from_the_cache(corpus, monkeypatc
 def test_prepare_goes_on_where_it_was_interrupted(corpus, read):
     def interrupt(done, total):
         if done == 12:
-            signal.raise_signal(signal.SIGINT)
+            raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         dataset("d", "c", progress=interrupt)
