@@ -25,7 +25,7 @@ LOADED += ("optuna", "sqlalchemy", "matplotlib.figure", "pydantic", "filelock", 
 LOADED += ("llvmlite.binding", "llvmlite.ir")
 SUBREAPER = 36
 """Of prctl: what orphans below this process are children of."""
-MOST_FILES = 16
+MAX_FILES = 16
 """How many files a process is given at most."""
 SEVERAL = {"--processes", "--nproc-per-node"}
 """Options of commands that start Python again."""
@@ -141,7 +141,7 @@ def serve(line):
     import fcntl  # which Windows lacks
 
     while True:
-        message, given, _, _ = socket.recv_fds(line, 1, MOST_FILES)
+        message, given, _, _ = socket.recv_fds(line, 1, MAX_FILES)
         if not message:
             os._exit(0)
         reader, writer = os.pipe()

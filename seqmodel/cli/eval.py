@@ -101,7 +101,10 @@ def evaluate(
     seed: int = typer.Option(1, min=0, help="The samples' seed."),
     temperature: float = typer.Option(1.0, min=0.0, help="The samples' temperature."),
     guidance: float | None = typer.Option(
-        None, min=0.0, max=100.0, help="How strongly labels guide the samples, as in sample."
+        None,
+        min=0.0,
+        max=100.0,
+        help="How strongly labels guide the samples, as in sample.  [default: 4]",
     ),
     device: Device = "auto",
     force: Force = False,

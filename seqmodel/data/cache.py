@@ -9,7 +9,6 @@ write to the folder can falsify datasets, but not run code.
 
 import io
 import pickle
-import re
 import zlib
 from contextlib import suppress
 from hashlib import sha256
@@ -19,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from seqmodel.errors import SeqmodelError
-from seqmodel.files import FolderFormat, program_hash, read_bytes, write_file
+from seqmodel.files import program_hash, read_bytes, write_file
 from seqmodel.media.definitions import Corpus
 from seqmodel.media.input import read_whole
 
@@ -31,19 +30,18 @@ GZIP = 31
 """zlib's name of the format, which ends with a CRC-32."""
 
 
+def open_cache(folder: Path) -> None:
+    """Make `folder` a cache if it is new or empty; SeqmodelError if it is anything else."""
+    holds_files = folder.exists() and not (folder.is_dir() and not any(folder.iterdir()))
+    if holds_files and not _is_cache(folder):
+        raise SeqmodelError(f"{folder} is not a cache of prepare; choose another path")
+    write_file(folder / TAG, TAG_TEXT)
+
+
 def _is_cache(folder: Path) -> bool:
     with suppress(SeqmodelError):
         return read_bytes(folder / TAG) == TAG_TEXT
     return False
-
-
-CACHE_FOLDER = FolderFormat("cache of prepare", _is_cache, re.compile(rf"{TAG}|[0-9a-f]{{64}}"))
-
-
-def open_cache(folder: Path) -> None:
-    """Make `folder` a cache if it is new or empty; SeqmodelError if it is anything else."""
-    CACHE_FOLDER.check_target(folder, force=True)
-    write_file(folder / TAG, TAG_TEXT)
 
 
 class CachedRead:
@@ -57,23 +55,30 @@ class CachedRead:
         data = read_whole(path)
         key = sha256(f"{self._shared_key} {path.suffix.lower()}\0".encode() + data)
         entry = self._folder / key.hexdigest()
-        with suppress(OSError, zlib.error, pickle.UnpicklingError):
-            content = zlib.decompress(entry.read_bytes(), GZIP)
-            return _Unpickler(io.BytesIO(content), self._types).load()
+        with suppress(Exception):  # a pickle of somebody else's can raise any
+            content = zlib.decompress(read_bytes(entry), GZIP)
+            kept = _Unpickler(io.BytesIO(content), self._types).load()
+            if isinstance(kept, self._types[0]):
+                return kept
         found = self._read(path)
         if read_whole(path) == data:  # otherwise it may be neither's
             with suppress(SeqmodelError):  # a full disk
-                write_file(entry, zlib.compress(pickle.dumps(found, 5), 1, GZIP), flush=False)
+                write_file(
+                    entry,
+                    zlib.compress(pickle.dumps(found, pickle.HIGHEST_PROTOCOL), 1, GZIP),
+                    flush=False,
+                )
         return found
 
 
 class _Unpickler(pickle.Unpickler):
     def __init__(self, file: io.BytesIO, types: tuple[type, ...]) -> None:
         super().__init__(file)
-        self._names = {(each.__module__, each.__qualname__) for each in types}
+        made_by: Any = np.zeros(0).__reduce_ex__(pickle.HIGHEST_PROTOCOL)[0]
+        allowed = (*types, np.dtype, made_by)
+        self._names = {(each.__module__, each.__qualname__) for each in allowed}
 
     def find_class(self, module: str, name: str) -> Any:
-        of_arrays = f"{module}.".startswith("numpy.") and name in ("dtype", "_frombuffer")
-        if of_arrays or (module, name) in self._names:
+        if (module, name) in self._names:
             return super().find_class(module, name)
         raise pickle.UnpicklingError(f"{module}.{name} is not kept")

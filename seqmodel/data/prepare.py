@@ -250,6 +250,10 @@ def prepare(
     if strict and left_out:
         raise SeqmodelError("{source}: {reason}".format(**left_out[0]))
     if cache:
+        if out.resolve() in (cache.resolve(), *cache.resolve().parents):
+            raise SeqmodelError(
+                f"--cache {cache} is or lies in the dataset {out}; choose another path"
+            )
         open_cache(cache)
     with new_folder(out, DATASET_FOLDER, force=force) as folder:
 

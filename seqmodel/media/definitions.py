@@ -127,7 +127,7 @@ class Corpus(Protocol):
     """The sources of one dataset while it is being prepared."""
 
     read_types: tuple[type, ...] = ()
-    """The classes of what `read` returns, and of what that holds."""
+    """The class of what `read` returns, then those of what that holds."""
 
     @property
     def read_by(self) -> str | None:

@@ -112,6 +112,10 @@ class Encoder(ABC):
         """
         raise UsageError("--guidance is for runs on sound that know labels")
 
+    def restored(self, memory: Tensor) -> Tensor:
+        """The memory (B, K) that an earlier version stored, with what was added since."""
+        return memory
+
     @abstractmethod
     def start(self, like: Tensor, batch_size: int) -> Past:
         """The past before the first frame: zeros, the numbers in the dtype and device of `like`."""

@@ -70,7 +70,7 @@ class NoteEncoder(nn.Module, Encoder):
     - with `motifs`, what came next where the notes around it were the same, see `model.motifs`.
 
     `memory` covers all frames but the last, which is in `numbers`: the number of frames, which the
-    first three share, the memory of echo, ages and motifs, and what is given of the piece. With
+    first three share, the memory of echo, ages and motifs, and the metres of the piece. With
     `rests`, which needs ages, the unit makes a step only when something begins, ends or is hit, and
     reads how long nothing had changed before. In between, the output reads the last step's h and
     the current bars, clock, echo and ages.

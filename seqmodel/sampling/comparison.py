@@ -72,8 +72,8 @@ def compare_samples(
 
     They are as long as pieces spaced evenly in the split, so that both have the same amount, or
     `seconds` long; a run with `end` ends its pieces itself, at the length of its longest training
-    piece, or after `seconds`, at the latest. What is given of the split's pieces, such as metre and
-    labels, is also given of the samples. Piece k is piece k of `seqmodel sample` with the same
+    piece, or after `seconds`, at the latest. Samples have the metres and labels of the
+    split's pieces. Piece k is piece k of `seqmodel sample` with the same
     seed, temperature, guidance, metre and labels. A `judge` counts those with the requested value
     of its label.
 
@@ -83,7 +83,6 @@ def compare_samples(
     """
     comparison, pieces = comparison_of(run), dataset[split]
     guidance = run.model.encoder.usual_guidance if guidance is None else guidance
-    guided = run.model.guided(guidance)
     train = _training_split(run, dataset)
     chosen = np.arange(number) * len(pieces) // number
     lengths, metres = pieces.lengths[chosen].tolist(), pieces.metres(chosen)
@@ -105,8 +104,10 @@ def compare_samples(
         conditions = None if metres is None else metres[k]
         key = labels[k].tobytes() + (b"" if conditions is None else conditions.tobytes())
         if key not in samplers:
-            model = guided.conditioned(labels[k].tolist())
-            samplers[key] = Sampler(model, temperature=temperature, metres=conditions, guidance=1.0)
+            model = run.model.conditioned(labels[k].tolist())
+            samplers[key] = Sampler(
+                model, temperature=temperature, metres=conditions, guidance=guidance
+            )
         return samplers[key]
 
     samples = (

@@ -269,17 +269,24 @@ class _Pass:
             self._particles.keep(ancestors, self._last)
         shares, number, evidence = self._normalise(weights, self._stop - 1)
         piece = self._trace(self._draw_one(shares))
-        if self._stop < len(piece) and not (retain and (piece == self._piece).all()):
-            nats = self._filler.nats(piece, self._begin, self._carry)
-            if retain:
-                if np.isnan(self._nats[self._stop]):
-                    self._nats[:] = self._filler.nats(self._piece, self._begin, self._carry)
-                gain = (self._nats - nats)[self._stop :].sum()
-                if log(1 - self._uniforms.take(1)[0]) > gain:
-                    piece, nats = self._piece, self._nats
-            evidence -= nats[self._stop :].sum()
-            self._nats[:] = nats
+        if self._stop == len(piece):
+            self._nats[:] = np.nan  # the piece may have changed
+        elif not (retain and (piece == self._piece).all()):
+            piece = self._accepted(piece, retain)
+            evidence -= self._nats[self._stop :].sum()
         return Filled(piece, np.array(effective), paths * number, log_given + evidence)
+
+    def _accepted(self, piece: NDArray[np.uint8], retain: bool) -> NDArray[np.uint8]:
+        """The proposed piece, or with `retain` perhaps the current one, by what particles miss."""
+        nats = self._filler.nats(piece, self._begin, self._carry)
+        if retain:
+            if np.isnan(self._nats[self._stop]):
+                self._nats[:] = self._filler.nats(self._piece, self._begin, self._carry)
+            gain = (self._nats - nats)[self._stop :].sum()
+            if log(1 - self._uniforms.take(1)[0]) > gain:
+                return self._piece
+        self._nats[:] = nats
+        return piece
 
     def _normalise(
         self, weights: NDArray[np.float64], t: int

@@ -135,7 +135,11 @@ class TrainingState:
                 # Copied, as every carry is: a tensor's alignment in memory determines the last bits
                 # of matrix products that read it, and tensors in a file can have any alignment.
                 copies = [carried[str(k)].to(self.device, copy=True) for k in range(len(carried))]
-                self.carries[part] = self.model.start(len(copies[0])).like(copies)
+                carry = self.model.start(len(copies[0])).like(copies)
+                past = carry.past
+                if past.memory is not None:
+                    past = past._replace(memory=self.model.encoder.restored(past.memory))
+                self.carries[part] = carry._replace(past=past)
 
 
 @contextmanager

@@ -135,15 +135,16 @@ def test_damaged_and_foreign_entries_are_read_again(corpus, read):
     content = [path.read_bytes() for path in entries]
     flipped = bytearray(content[0])
     flipped[len(flipped) // 2] ^= 1
-    damaged = [flipped, content[1][:-9], b"", zlib.compress(pickle.dumps(Evil()), wbits=31)]
+    pickles = pickle.dumps(Evil()), b"cnumpy.f2py.__main__\ndtype\n.", b"", pickle.dumps([1])
+    damaged = [flipped, content[1][:-9], b"", *(zlib.compress(one, wbits=31) for one in pickles)]
     for path, instead in zip(entries, damaged, strict=False):
         path.write_bytes(instead)
-    entries[4].unlink(), entries[4].mkdir()
+    entries[7].unlink(), entries[7].mkdir()
     read.clear()
     assert dataset("d", "c") == plain
     assert len(read) == len(damaged) + 2
     assert not Path("evil").exists()
-    assert [path.read_bytes() for path in entries[:4]] == content[:4]
+    assert [path.read_bytes() for path in entries[:7]] == content[:7]
 
 
 def test_what_changes_as_it_is_read_is_not_kept(corpus, monkeypatch):
@@ -173,6 +174,7 @@ def test_only_a_cache_or_an_empty_folder_is_filled(corpus, cache):
     assert sorted(Path().rglob("*")) == before
     Path("empty").mkdir()
     dataset("e", "empty")
-    Path("empty/notes.txt").touch()
-    with pytest.raises(SeqmodelError, match=r"empty holds notes\.txt"):
-        dataset("f", "empty")
+    for inside in ("new", "new/cache"):
+        with pytest.raises(SeqmodelError, match="lies in the dataset new"):
+            dataset("new", inside)
+    assert not Path("new").exists()

@@ -204,6 +204,19 @@ def test_pieces_side_by_side_are_each_as_alone(dtype, rate, B, threads):
             torch.testing.assert_close(kept[own], after, rtol=1e-8, atol=1e-6)
 
 
+def test_memories_of_earlier_versions_go_on():
+    """They lack the level `initial`, which training does not read."""
+    encoder = SoundEncoder(8000, 1).train()
+    frames = voice(60, 2).T.reshape(2, 60, 1).transpose(0, 1).float()
+    first = encoder.encode(frames[:40], encoder.start(frames[0], 2))
+    at = encoder.predictors.starts["initial"]
+    old = torch.cat([first.last.memory[:, :at], first.last.memory[:, at + 1 :]], 1)
+    past = first.last._replace(memory=encoder.restored(old))
+    wanted = encoder.encode(frames[40:], first.last).inputs
+    assert torch.equal(encoder.encode(frames[40:], past).inputs, wanted)
+    assert encoder.restored(first.last.memory) is first.last.memory
+
+
 @pytest.mark.parametrize("guidance", [1.0, 8.0])
 def test_pieces_with_labels_follow_their_course(guidance):
     """By NumPy. Guards against the course of other labels or of another moment.

@@ -193,6 +193,27 @@ def test_few_particles_see_what_follows_and_none_the_rest(monkeypatch):
     assert filled.paths == pytest.approx(whole.paths, rel=0.02)  # little tells them apart
 
 
+def test_sweeps_decide_by_the_rest_as_it_is(monkeypatch):
+    """Guards likelihoods of a piece that a pass near its end has changed since."""
+    run, decided = _Pass.run, []
+
+    def checked(self, *, retain=False):
+        known = self._nats.copy()
+        if self._stop < len(known) and not np.isnan(known[self._stop]):
+            rest = slice(self._stop, None)
+            true = self._filler.nats(self._piece, self._begin, self._carry)
+            np.testing.assert_allclose(known[rest], true[rest])
+            decided.append(self._stop)
+        return run(self, retain=retain)
+
+    monkeypatch.setattr(_Pass, "run", checked)
+    piece = (random_states(1, 150, 9) > 0).astype(np.uint8)
+    free = np.zeros((150, 9), bool)
+    free[4:, :2] = True
+    Filler(build("nade", 9, seed=4), particles=2, candidates=2).fill(piece, free, seed=1, sweeps=2)
+    assert decided
+
+
 @pytest.mark.parametrize("given", [0, 4])
 def test_what_is_retained_survives_every_resampling(monkeypatch, given):
     """Were it lost, a sweep would be a first draft again; few are left for the `given` frames."""

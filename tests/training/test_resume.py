@@ -194,6 +194,7 @@ def test_a_run_stopped_while_it_runs_free_ends_as_if_never_stopped(
 
 def test_a_killed_run_resumes_from_its_last_checkpoint(tmp_path, training, whole, monkeypatch):
     """kill -9 and power cuts leave no time to save: what was saved along the way must do."""
+    expected = whole("all")
     monkeypatch.setattr(processes, "SAVE_EVERY", 0.0)
 
     def killed(tick):
@@ -207,7 +208,7 @@ def test_a_killed_run_resumes_from_its_last_checkpoint(tmp_path, training, whole
     # Large data take minutes to pass over.
     monkeypatch.setattr(SequenceModel, "start_at", lambda *_: pytest.fail("train was read"))
     training("all", tmp_path / "run", resume=True)
-    assert outcome(tmp_path / "run") == whole("all")
+    assert outcome(tmp_path / "run") == expected
 
 
 def test_a_run_killed_before_a_save_was_due_resumes(tmp_path, make_config, dataset, run_folder):

@@ -150,6 +150,12 @@ class SoundEncoder(nn.Module, Encoder):
             )
         self._guidance = factor
 
+    def restored(self, memory: Tensor) -> Tensor:
+        if memory.shape[1] != self.predictors.memory_size - 1:
+            return memory
+        before, after = memory.tensor_split([self.predictors.starts["initial"]], 1)
+        return torch.cat([before, memory.new_zeros(len(memory), 1), after], 1)
+
     def start(self, like: Tensor, batch_size: int) -> Past:
         memory = self.predictors.start_memory(self._known().grid, batch_size, like.device)
         return Past(like.new_zeros(batch_size, 1), memory)

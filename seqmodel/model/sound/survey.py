@@ -81,9 +81,10 @@ def survey(
     sharp = _level_after(np.diff(line, prepend=0), predictors.levels["sharp"])
     measured = _measured(line, predictors, known)
     slopes = _slopes(measured)
+    begun = measured.level[len(measured.level) // 50 :]  # where levels have left their start
     return known._replace(
         sharpest=float(np.quantile(sharp, SHARPEST_QUANTILE)),
-        roughest=float(np.quantile(measured.level[len(measured.level) // 50 :], ROUGHEST_QUANTILE)),
+        roughest=float(np.quantile(begun, ROUGHEST_QUANTILE)),
         pushes=(FORCE * slopes).clamp(-MAX_PUSH, MAX_PUSH),
         slopes=slopes,
         voices=2 ** (torch.arange(1 - NODES, 1, dtype=torch.float64) / AN_OCTAVE),
