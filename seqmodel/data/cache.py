@@ -2,8 +2,8 @@
 
 An entry is named by the hash of all that it depends on: the file's bytes and suffix, the settings
 that count, this program's source and NumPy's version. So none is ever stale, and no byte of a
-dataset depends on the cache. An entry that is damaged is made again: its compressed pickle ends
-with a checksum. Unpickling makes nothing but what the corpus and NumPy's arrays consist of: who can
+dataset depends on the cache. An entry that is damaged, or another's, is made again: its compressed
+pickle holds its name and ends with a checksum. Unpickling makes nothing but what the corpus and NumPy's arrays consist of: who can
 write to the folder can falsify datasets, but not run code.
 """
 
@@ -53,21 +53,18 @@ class CachedRead:
 
     def __call__(self, path: Path) -> Any:
         data = read_whole(path)
-        key = sha256(f"{self._shared_key} {path.suffix.lower()}\0".encode() + data)
-        entry = self._folder / key.hexdigest()
+        key = sha256(f"{self._shared_key} {path.suffix.lower()}\0".encode() + data).hexdigest()
+        entry = self._folder / key
         with suppress(Exception):  # a pickle of somebody else's can raise any
             content = zlib.decompress(read_bytes(entry), GZIP)
-            kept = _Unpickler(io.BytesIO(content), self._types).load()
-            if isinstance(kept, self._types[0]):
+            name, kept = _Unpickler(io.BytesIO(content), self._types).load()
+            if name == key and isinstance(kept, self._types[0]):
                 return kept
         found = self._read(path)
         if read_whole(path) == data:  # otherwise it may be neither's
+            content = pickle.dumps((key, found), pickle.HIGHEST_PROTOCOL)
             with suppress(SeqmodelError):  # a full disk
-                write_file(
-                    entry,
-                    zlib.compress(pickle.dumps(found, pickle.HIGHEST_PROTOCOL), 1, GZIP),
-                    flush=False,
-                )
+                write_file(entry, zlib.compress(content, 1, GZIP), flush=False)
         return found
 
 

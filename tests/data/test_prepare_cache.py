@@ -137,14 +137,15 @@ def test_damaged_and_foreign_entries_are_read_again(corpus, read):
     flipped[len(flipped) // 2] ^= 1
     pickles = pickle.dumps(Evil()), b"cnumpy.f2py.__main__\ndtype\n.", b"", pickle.dumps([1])
     damaged = [flipped, content[1][:-9], b"", *(zlib.compress(one, wbits=31) for one in pickles)]
+    damaged.append(content[8])  # another's
     for path, instead in zip(entries, damaged, strict=False):
         path.write_bytes(instead)
-    entries[7].unlink(), entries[7].mkdir()
+    entries[9].unlink(), entries[9].mkdir()
     read.clear()
     assert dataset("d", "c") == plain
     assert len(read) == len(damaged) + 2
     assert not Path("evil").exists()
-    assert [path.read_bytes() for path in entries[:7]] == content[:7]
+    assert [path.read_bytes() for path in entries[:8]] == content[:8]
 
 
 def test_what_changes_as_it_is_read_is_not_kept(corpus, monkeypatch):
