@@ -3,8 +3,8 @@
 An entry is named by the hash of all that it depends on: the file's bytes and suffix, the settings
 that count, this program's source and NumPy's version. So none is ever stale, and no byte of a
 dataset depends on the cache. An entry that is damaged, or another's, is made again: its compressed
-pickle holds its name and ends with a checksum. Unpickling makes nothing but what the corpus and NumPy's arrays consist of: who can
-write to the folder can falsify datasets, but not run code.
+pickle holds its name and ends with a checksum. Unpickling makes nothing but what the corpus and
+NumPy's arrays consist of: who can write to the folder can falsify datasets, but not run code.
 """
 
 import io
