@@ -1,10 +1,10 @@
 """What was read of files, kept in a folder that any number of processes and hosts may share.
 
-An entry is named by the hash of all that it depends on: the file's bytes and suffix, the settings
-that count, this program's source and NumPy's version. So none is ever stale, and no byte of a
-dataset depends on the cache. An entry that is damaged, or another's, is made again: its compressed
-pickle holds its name and ends with a checksum. Unpickling makes nothing but what the corpus and
-NumPy's arrays consist of: who can write to the folder can falsify datasets, but not run code.
+An entry is named by the hash of all that it depends on: the file's bytes, the settings that count,
+this program's source and NumPy's version. So none is ever stale, and no byte of a dataset depends
+on the cache. An entry that is damaged, or another's, is made again: its compressed pickle holds its
+name and ends with a checksum. Unpickling makes nothing but what the corpus and NumPy's arrays
+consist of: who can write to the folder can falsify datasets, but not run code.
 """
 
 import io
@@ -53,7 +53,7 @@ class CachedRead:
 
     def __call__(self, path: Path) -> Any:
         data = read_whole(path)
-        key = sha256(f"{self._shared_key} {path.suffix.lower()}\0".encode() + data).hexdigest()
+        key = sha256(f"{self._shared_key}\0".encode() + data).hexdigest()
         entry = self._folder / key
         with suppress(Exception):  # a pickle of somebody else's can raise any
             content = zlib.decompress(read_bytes(entry), GZIP)

@@ -131,7 +131,7 @@ class Corpus(Protocol):
 
     @property
     def read_by(self) -> str | None:
-        """What `read` goes by besides a file's bytes and suffix; None: do not cache its results."""
+        """What `read` goes by besides a file's bytes; None: do not cache its results."""
         return None
 
     @property

@@ -259,13 +259,15 @@ def test_guidance_is_for_samples_alone(call, whistles):
     assert (free["samples"]["guidance"], held["samples"]["guidance"]) == (1, 50)
     assert held["samples"]["split"] == free["samples"]["split"]
     assert held["samples"]["drawn"] != free["samples"]["drawn"]
-    drawn = [
-        call(*("sample", "-", "--format", "wav", "--run", whistles / "run", "--seconds", 0.1),
-             *("--label", "way=up", *guidance)).raw
-        for guidance in (["--guidance", 1], ["--guidance", 50], ["--guidance", 4], [])
-    ]  # fmt: skip
-    assert len({*drawn}) == 3
-    assert drawn[2] == drawn[3]
+    one = "--run", whistles / "run"
+    for several, seconds in ((one, 0.1), ((*one, *one), 0.03)):
+        sample = "sample", "-", "--format", "wav", *several, "--seconds", seconds
+        drawn = [
+            call(*sample, "--label", "way=up", *guidance).raw
+            for guidance in (["--guidance", 1], ["--guidance", 50], ["--guidance", 4], [])
+        ]
+        assert len({*drawn}) == 3
+        assert drawn[2] == drawn[3]
 
 
 def test_noise_silence_and_clips_of_a_sample_have_some_value(whistles):

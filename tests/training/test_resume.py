@@ -18,6 +18,7 @@ from seqmodel.data.dataset import open_dataset
 from seqmodel.media.marks import Levels
 from seqmodel.model.sequence import SequenceModel
 from seqmodel.model.sound import encoder as encoders
+from seqmodel.model.sound.predictors import predictors_at
 from seqmodel.runs import folder as runs
 from seqmodel.runs.checkpoint import FACTS_HASH, Progress, load_checkpoint, save_checkpoint
 from seqmodel.runs.folder import load_run, read_metrics
@@ -156,6 +157,20 @@ def test_a_run_stopped_again_and_again_ends_as_if_never_stopped(tmp_path, traini
     assert len(carried) > 5
     assert sum(carried) > len(carried) / 3
     assert outcome(folder) == whole(kind)
+
+
+def test_a_run_of_sound_that_an_earlier_version_stopped_ends_likewise(tmp_path, training, whole):
+    """It was amid an epoch, and had not remembered the level `initial`."""
+    last = tmp_path / "run" / runs.LAST
+    with pytest.raises(InterruptError):
+        training("samples", tmp_path / "run", stop_at=nth_update(2))
+    tensors, content = load_checkpoint(last)
+    at = predictors_at(8000, 3).starts["initial"]
+    (memory,) = (name for name, t in tensors.items() if name.startswith(CARRY) and t.shape[1] > 500)
+    earlier = torch.cat([tensors[memory][:, :at], tensors[memory][:, at + 1 :]], 1)
+    save_checkpoint(last, tensors | {memory: earlier}, content)
+    training("samples", tmp_path / "run", resume=True)
+    assert outcome(tmp_path / "run") == whole("samples")
 
 
 @pytest.mark.parametrize("kind", ["all", "samples", "samples, no average"])
