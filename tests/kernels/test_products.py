@@ -11,7 +11,6 @@ from torch.nn import functional as F
 from seqmodel.kernels.code import emit
 from seqmodel.kernels.code.emit import INT, POINTER, Target, panel_width
 from seqmodel.kernels.code.jit import Library, compiled_once, function
-from seqmodel.kernels.linear import outer as outer_module
 from seqmodel.kernels.linear.matmul import matmul, pack, packing, row_matmul
 from seqmodel.kernels.linear.outer import outer
 from seqmodel.kernels.run.threads import parallel_for
@@ -108,13 +107,11 @@ def test_panels_hold_every_column(dtype, threads, transposed):
 
 @DTYPES
 @THREADS
-@pytest.mark.parametrize("small", [0, 1 << 16])
-def test_outer_products_over_all_frames(dtype, threads, small, monkeypatch):
-    """Both ways to split the work; tables of each thread are added and transposed."""
-    monkeypatch.setattr(outer_module, "_MAX_PER_THREAD", small)
-    monkeypatch.setattr(outer_module, "_FEW_FRAMES", 0)
+@pytest.mark.parametrize("frames", [2, 300])
+def test_outer_products_over_all_frames(dtype, threads, frames):
+    """Tables of each thread, even one without frames, are added and transposed."""
     for M, N in product(SIZES, (1, 16, 33, 88)):
-        a, b = torch.randn(300, 2 * M, dtype=dtype)[:, :M], torch.randn(300, N, dtype=dtype)
+        a, b = torch.randn(frames, 2 * M, dtype=dtype)[:, :M], torch.randn(frames, N, dtype=dtype)
         c = torch.full((M, N), float("nan"), dtype=dtype)
         parallel_for(outer(a, b, c, threads), threads)
         torch.testing.assert_close(c, a.t() @ b, rtol=1e-4, atol=1e-4)

@@ -19,7 +19,7 @@ def name(request):
     return request.param
 
 
-@pytest.fixture(params=WIDE, ids=["afterwards", "step by step"])
+@pytest.fixture(params=WIDE, ids=["in blocks", "step by step"])
 def summed(request, monkeypatch):
-    """Both ways of summing the gradients of W and U, whatever the number of rows."""
-    monkeypatch.setattr(recurrence, "MANY_ROWS", request.param)
+    """Blocks of many steps and of one, whatever the number of rows."""
+    monkeypatch.setattr(recurrence, "ROWS", request.param)

@@ -6,6 +6,7 @@ import torch
 from torch.utils._pytree import tree_leaves, tree_map
 
 from seqmodel.units import make
+from seqmodel.units.cpu import recurrence
 from seqmodel.units.specification import ACTIVATIONS, GATE_ACTIVATIONS
 
 # Two runs that differ only in how frames are cut or rows grouped do the same sums, but not to the
@@ -26,8 +27,8 @@ PAIRS = [
     ("lstm", "reference"), ("mgu", "reference"),
     ("tanh", "torch-nn"), ("lstm-nopeephole", "torch-nn"), ("gru-reset-after", "torch-nn"),
 ]  # fmt: skip
-WIDE = 1 << 20, 1
-"""Of `recurrence.MANY_ROWS`: gradients of W and U are summed afterwards, or step by step."""
+WIDE = recurrence.ROWS, 1
+"""Of `recurrence.ROWS`: what no other step waits for is computed in blocks, or step by step."""
 
 
 def random_unit(name, input_size, hidden_size, *, dtype=torch.float64, seed=0, **options):

@@ -58,7 +58,7 @@ def test_values_and_gradients(known, size, wide, monkeypatch, request):
     """Units at one size, sizes with one unit; both types with either way of summing."""
     if size not in SIZES:
         request.getfixturevalue("unoptimised")
-    monkeypatch.setattr(recurrence, "MANY_ROWS", wide)
+    monkeypatch.setattr(recurrence, "ROWS", wide)
     T, B, H, inputs = size
     dtype = torch.float32 if (wide > 1) == (T % 2 > 0) else torch.float64
     unit, x = random_unit(known, inputs, H, dtype=dtype), random_tensor(T, B, inputs, dtype=dtype)
@@ -76,7 +76,7 @@ def test_values_and_gradients(known, size, wide, monkeypatch, request):
 )
 def test_sparse_inputs(known, size, dtype, wide, monkeypatch):
     """Sums of columns, with a silent frame and a full one among them; nan follows short rows."""
-    monkeypatch.setattr(recurrence, "MANY_ROWS", wide)
+    monkeypatch.setattr(recurrence, "ROWS", wide)
     T, B, H, inputs = size
     x = piano_roll(T, B, inputs, dtype) * random_tensor(T, B, inputs, dtype=dtype)
     assert listed(x) is not None

@@ -79,7 +79,7 @@ KINDS = ("data", 3), ("roll", 1), ("roll", 3), ("input with gradient", 1)
 )
 def test_padded_batch_equals_its_rows_alone(pair, kind, layers, wide, monkeypatch):
     """Values, final states and every gradient; nothing beyond a row's length has any effect."""
-    monkeypatch.setattr(recurrence, "MANY_ROWS", wide)
+    monkeypatch.setattr(recurrence, "ROWS", wide)
     lengths = [9, 0, 4, 1, 8]
     unit, x = unit_of(pair, layers), random_tensor(9, 5, 3)
     for row, length in enumerate(lengths):

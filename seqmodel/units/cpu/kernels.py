@@ -23,11 +23,11 @@ from seqmodel.kernels.code.vectors import (
 )
 from seqmodel.kernels.linear.matmul import matmul, row_matmul
 from seqmodel.kernels.linear.outer import (
+    add_products,
     packed_blocks,
     scratch_length,
     table_size,
     tables,
-    write_outer,
 )
 from seqmodel.kernels.linear.sparse import FIRST, INDEX, add_outer, list_rows, sum_columns
 from seqmodel.kernels.run.signature import THREADS, Array, Signature, packed, per_thread
@@ -37,7 +37,8 @@ from seqmodel.units.cpu.schedule import Layout, Level, Pass, Place, Projection, 
 from seqmodel.units.definition import UnitSpec
 from seqmodel.units.language import Weight
 
-_SIZES = ("T", "B", "I", "H")
+_SIZES = ("T", "B", "I", "H", "steps")
+"""`steps` is how many time steps make a block."""
 LISTED = {"indices": ("T * B", "I"), "counts": ("T * B",), "listed": (THREADS,)}
 """Where the forward loops list the nonzero numbers of x; omitted unless x is data."""
 
@@ -56,10 +57,8 @@ def forward_fields(layout: Layout, *, with_product: bool = False) -> Signature:
 
 def backward_fields(layout: Layout) -> Signature:
     """The fields of the backward loops."""
-    width = f"{len(layout.slots)} * H"
-    # Either d_slots holds every step, and the matrices' gradients are summed later, or it holds
-    # only the current step (d_step = 0), and they are summed along the way.
-    arrays = [*_shared(layout), Array("d_slots", ("(T if d_step else 1) * B", width))]
+    # d_slots holds a block of steps, which stays in the cache until the products that read it.
+    arrays = [*_shared(layout), Array("d_slots", ("steps * B", f"{len(layout.slots)} * H"))]
     arrays.append(Array("x", ("T", "B", "I"), optional=True))
     arrays += [
         Array(name, LISTED[name], torch.int32, optional=True) for name in ("indices", "counts")
@@ -68,7 +67,7 @@ def backward_fields(layout: Layout) -> Signature:
         source, target = _shape(p)
         arrays.append(packed(p.name, target, source, optional=p.term == "W"))
         arrays.append(tables(source, target, f"d_{p.name}", optional=True))
-    arrays.append(packed_blocks(f"{layout.widest} * H", optional=True))
+    arrays.append(packed_blocks("max(I, H)", optional=True))
     arrays.append(Array("d_h", ("T", "B", "H"), strides=("d_h_step", "d_h_row")))
     for state in layout.states:
         arrays.append(Array(f"d_final_{state}", ("B", "H"), optional=True))
@@ -76,7 +75,7 @@ def backward_fields(layout: Layout) -> Signature:
         arrays.append(Array(f"carried_{state}", ("B", "H")))
     arrays.append(Array("d_x", ("T", "B", "I"), optional=True))
     arrays.append(per_thread("sums", f"{len(layout.summed)} * H"))
-    return Signature("backward", (*_SIZES, "d_step"), tuple(arrays), ("shortest",))
+    return Signature("backward", _SIZES, tuple(arrays), ("shortest",))
 
 
 def _shared(layout: Layout) -> list[Array]:
@@ -119,6 +118,8 @@ class Addresses:
         self.first, self.last = e.share(self.field["B"], thread, threads)
         self.rows, self.w_bytes = e.builder.sub(self.last, self.first), w_bytes
         self.width = e.mul(field["H"], len(layout.slots))
+        self.block = e.int(0)
+        """The first step of the block whose gradients the backward loops hold."""
 
     def row(self, t: Any, r: Any) -> Any:
         """The index of row `r` at step t."""
@@ -133,8 +134,7 @@ class Addresses:
         e, kind, name = self.e, *place
         if kind in ("slot", "d_slot"):
             before = e.mul(self.field["H"], self.layout.slot(name))
-            step = self.field["B" if kind == "slot" else "d_step"]
-            row = e.add(e.mul(t, step), r)
+            row = self.row(t if kind == "slot" else e.builder.sub(t, self.block), r)
             return e.offset(self.field[f"{kind}s"], e.mul(row, self.width), before, j)
         if kind == "old":
             return self.place(f"all_{name}", self.row(t, r), j)
@@ -163,6 +163,31 @@ class Addresses:
         stride = self.width if place.kind in ("slot", "d_slot") else self.size(place)
         return self.address(place, t, self.first), stride
 
+    def span_sizes(self, first: Any, last: Any) -> tuple[Any, Any]:
+        """How many spans of adjacent rows the thread has in some steps, and the rows of each.
+
+        Those of a thread with the whole batch are a single span; otherwise each step is one.
+        """
+        b, steps = self.e.builder, self.e.builder.sub(last, first)
+        whole = b.icmp_signed("==", self.rows, self.field["B"])
+        one, all_rows = self.e.int(1), self.e.mul(steps, self.rows)
+        return b.select(whole, one, steps), b.select(whole, all_rows, self.rows)
+
+    @contextmanager
+    def spans(self, first: Any, last: Any) -> Iterator[tuple[Any, Any]]:
+        """A loop over such spans: the first step of each, and its rows."""
+        count, rows = self.span_sizes(first, last)
+        with self.e.loop(0, count) as n:
+            yield self.e.add(first, n), rows
+
+    def step_of(self, place: Place) -> Any:
+        """The distance between a row of a place and the same row of the next step."""
+        return self.e.mul(self.field["B"], self.rows_of(place, self.block)[1])
+
+    def is_given(self, name: str) -> Any:
+        """Whether an optional array was passed."""
+        return self.e.builder.icmp_unsigned("!=", self.field[name], POINTER(None))
+
     def listed_rows(self, t: Any) -> tuple[Any, Any, Any]:
         """The thread's rows of x at step t, and the lists of their nonzero numbers."""
         row, b = self.row(t, self.first), self.e.builder
@@ -179,19 +204,19 @@ class Addresses:
         """How many numbers a projection makes per row."""
         return self.e.mul(self.field["H"], len(p.gates))
 
-    def project(self, p: Projection, t: Any) -> None:
-        """Compute a projection of the thread's rows at step t."""
+    def project(self, p: Projection, t: Any, rows: Any = None) -> None:
+        """Compute a projection of the thread's rows at step t, or of a span of rows from there."""
         source, target = self.rows_of(p.source, t), self.rows_of(Place("slot", p.into), t)
         sizes = self.size(p.source), self.outputs(p), p.adds
         if self.w_bytes is None:
-            matmul(self.e, *source, self.field[p.name], *target, self.rows, *sizes)
+            matmul(self.e, *source, self.field[p.name], *target, rows or self.rows, *sizes)
         else:
             row_matmul(self.e, self.w_bytes, source[0], self.field[p.name], target[0], *sizes)
 
-    def project_back(self, p: Projection, t: Any, adds: bool) -> None:
+    def project_back(self, p: Projection, t: Any, adds: bool, rows: Any = None) -> None:
         """Transposed `project`: from the gradients of the projection's slots to its source's."""
         d, target = self.rows_of(Place("d_slot", p.into), t), self.rows_of(p.source.gradient, t)
-        sizes = self.rows, self.outputs(p), self.size(p.source), adds
+        sizes = rows or self.rows, self.outputs(p), self.size(p.source), adds
         matmul(self.e, *d, self.field[p.name], *target, *sizes)
 
     def sum_place(self, n: int, j: Any) -> Any:
@@ -228,8 +253,7 @@ class Addresses:
         numbers = self.e.mul(count, self.field["H"])
         for state in self.layout.states:
             carried = self.place(f"carried_{state}", r)
-            is_given = b.icmp_unsigned("!=", self.field[f"d_final_{state}"], POINTER(None))
-            with b.if_else(is_given) as (some, none):
+            with b.if_else(self.is_given(f"d_final_{state}")) as (some, none):
                 with some:
                     self.e.copy(self.place(f"d_final_{state}", r), carried, numbers)
                 with none:
@@ -340,33 +364,13 @@ def write_forward(k: Addresses, functions: Functions) -> None:
     for state in layout.states:
         first = k.place(f"first_{state}", k.first)
         e.copy(first, k.place(f"all_{state}", k.first), e.mul(k.rows, H))
-    may_list = b.icmp_unsigned("!=", k.field["indices"], POINTER(None))
+    may_list = k.is_given("indices")
     listing = [may_list, e.int(0)]  # whether all frames so far are listed; how many numbers are
-    with e.carrying(0, k.field["T"], 1, listing) as (t, inside):
-        inside[:] = _write_input(k, t, *inside)
-        with k.rows_by_length("<=", t) as r:  # x is arbitrary there
-            e.clear(k.address(Place("slot", layout.input.into), t, r), k.outputs(layout.input))
-        for level in layout.forward:
-            for p in level.projections:
-                k.project(p, t)
-            if level.in_rows:
-                with e.loop(k.first, k.last) as r:
-                    _write_row(k, level, functions, t, r)
-                continue
-            for step in level.passes:
-
-                def run_pass(j: Any, lanes: Lanes | None, t: Any = t, step: Pass = step) -> None:
-                    columns = Columns(k, step, j, lanes, functions, [])
-                    with e.loop(k.first, k.last) as r:
-                        columns.run(t, r, [])
-
-                e.columns(H, run_pass)
-        with k.rows_by_length("<=", t) as r:
-            ended = [Place("now", state) for state in layout.states]
-            # Otherwise their nan times 0 would reach the gradient of U.
-            ended += [Place("slot", name) for name in layout.sources.values()]
-            for ended_place in ended:
-                e.clear(k.address(ended_place, t, r), H)
+    with e.carrying(0, k.field["T"], k.field["steps"], listing) as (start, inside):
+        end = e.least(e.add(start, k.field["steps"]), k.field["T"])
+        inside[:] = _write_input(k, start, end, *inside)
+        with e.loop(start, end) as t:
+            _write_forward_step(k, functions, t)
     with k.rows_by_length("<=", k.field["T"]) as r:
         for state in layout.states:
             last = k.address(Place("old", state), k.length(r), r)
@@ -376,92 +380,133 @@ def write_forward(k: Addresses, functions: Functions) -> None:
         b.store(b.zext(listing[0], INDEX), run_pass)
 
 
-def _write_input(k: Addresses, t: Any, listing: Any, count: Any) -> tuple[Any, Any]:
-    """W x at step t; returns the new `listing` and `count`.
+def _write_forward_step(k: Addresses, functions: Functions, t: Any) -> None:
+    """Step t of the thread's rows, from W x on."""
+    e, layout, H = k.e, k.layout, k.field["H"]
+    with k.rows_by_length("<=", t) as r:  # x is arbitrary there
+        e.clear(k.address(Place("slot", layout.input.into), t, r), k.outputs(layout.input))
+    for level in layout.forward:
+        for p in level.projections:
+            k.project(p, t)
+        if level.in_rows:
+            with e.loop(k.first, k.last) as r:
+                _write_row(k, level, functions, t, r)
+            continue
+        for step in level.passes:
+
+            def run_pass(j: Any, lanes: Lanes | None, step: Pass = step) -> None:
+                columns = Columns(k, step, j, lanes, functions, [])
+                with e.loop(k.first, k.last) as r:
+                    columns.run(t, r, [])
+
+            e.columns(H, run_pass)
+    with k.rows_by_length("<=", t) as r:
+        ended = [Place("now", state) for state in layout.states]
+        # Otherwise their nan times 0 would reach the gradient of U.
+        ended += [Place("slot", name) for name in layout.sources.values()]
+        for ended_place in ended:
+            e.clear(k.address(ended_place, t, r), H)
+
+
+def _write_input(k: Addresses, start: Any, end: Any, listing: Any, count: Any) -> tuple[Any, Any]:
+    """W x of a block of steps; returns the new `listing` and `count`.
 
     As long as x is sparse, the indices of its nonzero numbers are listed and columns of W summed.
     """
     e, b, p = k.e, k.e.builder, k.layout.input
-    x, indices, counts = k.listed_rows(t)
-    I, after = k.field["I"], [listing, count]  # noqa: E741
-    first = b.select(b.icmp_signed("<", k.field["T"], e.int(FIRST)), k.field["T"], e.int(FIRST))
-    steps = b.select(b.icmp_signed("<", t, first), first, e.add(t, 1))
-    with e.when(listing, after) as inside:
-        inside[1] = e.add(count, list_rows(e, x, k.rows, I, indices, counts))
+    first = e.least(k.field["T"], e.int(FIRST))
+    found = [listing, count, start]  # last, the first step that is not listed
+    with e.carrying(start, end, 1, found) as (t, after), e.when(after[0], after) as inside:
+        x, indices, counts = k.listed_rows(t)
+        steps = b.select(b.icmp_signed("<", t, first), first, e.add(t, 1))
+        listed = list_rows(e, x, k.rows, k.field["I"], indices, counts)
+        inside[1] = e.add(inside[1], listed)
         inside[0] = b.icmp_signed("<=", inside[1], e.mul(steps, k.field["sparse_limit"]))
-    listed, listed_count = after
-    with b.if_else(listed) as (summed, dense):
-        with summed:
+        with e.when(inside[0], inside) as sparse:
             target = k.outputs(p), *k.rows_of(Place("slot", p.into), t)
             w_bytes = k.w_bytes or e.precision.itemsize
-            sum_columns(e, w_bytes, x, indices, counts, k.rows, k.field["W"], I, *target)
-        with dense:
-            with_product = k.field.get("product")
-            if with_product is not None:
-                e.copy(with_product, k.address(Place("slot", p.into), t, k.first), k.outputs(p))
-            k.project(p._replace(adds=with_product is not None), t)
-    return listed, listed_count
+            sum_columns(e, w_bytes, x, indices, counts, k.rows, k.field["W"], k.field["I"], *target)
+            sparse[2] = e.add(t, 1)
+    listing, count, dense = found
+    with b.if_then(b.icmp_signed("<", dense, end)):
+        product = k.field.get("product")
+        if product is not None:  # of a single step
+            e.copy(product, k.address(Place("slot", p.into), dense, k.first), k.outputs(p))
+        with k.spans(dense, end) as (t, rows):
+            k.project(p._replace(adds=product is not None), t, rows)
+    return listing, count
 
 
 def _write_backward(k: Addresses, functions: Functions) -> None:
-    e, b, layout, H = k.e, k.e.builder, k.layout, k.field["H"]
+    e, b, layout, T, steps = k.e, k.e.builder, k.layout, k.field["T"], k.field["steps"]
     k.start_gradients(k.first, k.rows)
-    e.clear(k.sum_place(0, 0), e.mul(H, len(layout.summed)))
-    listed = b.icmp_unsigned("!=", k.field["indices"], POINTER(None))
-    w_table = k.table(layout.input)
-    with b.if_then(listed):
-        e.clear(w_table[0], table_size(e, *w_table[1:]))
-    with e.loop(0, k.field["T"]) as i:
-        t = b.sub(k.field["T"], e.add(i, 1))
-        with k.rows_by_length("<=", t) as r:
-            e.clear(k.address(Place("d_slot", layout.slots[0]), t, r), k.width)
-        dense = b.icmp_signed("<", t, k.field["shortest"])
-        for level in layout.backward:
-            if level.in_rows:
-                with e.loop(k.first, k.last) as r, b.if_then(k.is_running(r, t, dense)):
-                    _write_row(k, level, functions, t, r)
-            else:
-                (step,) = level.passes
-
-                def place(
-                    j: Any, lanes: Lanes | None, t: Any = t, step: Pass = step, dense: Any = dense
-                ) -> None:
-                    summed = step.placed("sum")
-                    columns = Columns(k, step, j, lanes, functions, summed)
-                    places = [k.address(place, t, 0, j) for place in summed]
-                    sums = [e.load(place, lanes) for place in places]
-                    with (
-                        e.carrying(k.first, k.last, 1, sums) as (r, inside),
-                        e.when(k.is_running(r, t, dense), inside) as row_sums,
-                    ):
-                        columns.run(t, r, row_sums)
-                    for place, value in zip(places, sums, strict=True):
-                        e.store(value, place, lanes)
-
-                e.columns(H, place)
-            for p, adds in zip(level.projections, level.adds, strict=True):
-                k.project_back(p, t, adds)
-        with b.if_then(b.icmp_unsigned("!=", k.field["d_x"], POINTER(None))):
-            k.project_back(layout.input, t, False)
-        with b.if_then(listed):
-            into = Place("d_slot", layout.input.into)
-            add_outer(e, *k.listed_rows(t), k.rows, *w_table, *k.rows_of(into, t))
-        with b.if_then(b.icmp_signed("==", k.field["d_step"], e.int(0))):
-            _write_products(k, t, b.icmp_signed(">", i, e.int(0)), listed)
-        with k.rows_by_length("==", t) as r:  # their last frame comes next
-            k.start_gradients(r, 1)
+    e.clear(k.sum_place(0, 0), e.mul(k.field["H"], len(layout.summed)))
+    for p in layout.projections:
+        with b.if_then(k.is_given(f"d_{p.name}")):
+            table, *size = k.table(p)
+            e.clear(table, table_size(e, *size))
+    with e.loop(0, T, steps) as done:
+        end = b.sub(T, done)
+        k.block = b.sub(end, e.least(steps, end))
+        with e.loop(k.block, end) as n:
+            t = b.sub(e.add(k.block, b.sub(end, e.int(1))), n)
+            _write_backward_step(k, functions, t)
+        with b.if_then(k.is_given("d_x")), k.spans(k.block, end) as (t, rows):
+            k.project_back(layout.input, t, False, rows)
+        _write_products(k, end)
 
 
-def _write_products(k: Addresses, t: Any, adds: Any, listed: Any) -> None:
-    """Add one step's part to the thread's sums for the gradients of W and U, transposed."""
-    e = k.e
-    scratch_size = scratch_length(e, e.mul(k.field["H"], k.layout.widest))
-    scratch = e.offset(k.field["scratch"], e.mul(k.thread, scratch_size))
-    for p in k.layout.projections:
-        table, M, N = k.table(p)
-        source, d = k.rows_of(p.source, t), k.rows_of(Place("d_slot", p.into), t)
-        rows = e.builder.select(listed, e.int(0), k.rows) if p.term == "W" else k.rows
-        write_outer(e, rows, *source, *d, table, N, M, N, scratch, adds)
+def _write_backward_step(k: Addresses, functions: Functions, t: Any) -> None:
+    """Back over step t of the thread's rows, but for the products that no other step waits for."""
+    e, b, layout = k.e, k.e.builder, k.layout
+    with k.rows_by_length("<=", t) as r:
+        e.clear(k.address(Place("d_slot", layout.slots[0]), t, r), k.width)
+    dense = b.icmp_signed("<", t, k.field["shortest"])
+    for level in layout.backward:
+        if level.in_rows:
+            with e.loop(k.first, k.last) as r, b.if_then(k.is_running(r, t, dense)):
+                _write_row(k, level, functions, t, r)
+        else:
+            (step,) = level.passes
+
+            def place(j: Any, lanes: Lanes | None, step: Pass = step) -> None:
+                summed = step.placed("sum")
+                columns = Columns(k, step, j, lanes, functions, summed)
+                places = [k.address(place, t, 0, j) for place in summed]
+                sums = [e.load(place, lanes) for place in places]
+                with (
+                    e.carrying(k.first, k.last, 1, sums) as (r, inside),
+                    e.when(k.is_running(r, t, dense), inside) as row_sums,
+                ):
+                    columns.run(t, r, row_sums)
+                for place, value in zip(places, sums, strict=True):
+                    e.store(value, place, lanes)
+
+            e.columns(k.field["H"], place)
+        for p, adds in zip(level.projections, level.adds, strict=True):
+            k.project_back(p, t, adds)
+    with k.rows_by_length("==", t) as r:  # their last frame comes next
+        k.start_gradients(r, 1)
+
+
+def _write_products(k: Addresses, end: Any) -> None:
+    """Add a block's part to the thread's sums for the gradients of W and U, transposed."""
+    e, b, layout = k.e, k.e.builder, k.layout
+    listed = k.is_given("indices")
+    into = Place("d_slot", layout.input.into)
+    with b.if_then(listed), k.spans(k.block, end) as (t, rows):
+        add_outer(e, *k.listed_rows(t), rows, *k.table(layout.input), *k.rows_of(into, t))
+    most = e.most(k.field["I"], k.field["H"])
+    scratch = e.offset(k.field["scratch"], e.mul(k.thread, scratch_length(e, most)))
+    for p in layout.projections:
+        wanted = k.is_given(f"d_{p.name}")
+        if p.term == "W":
+            wanted = b.and_(wanted, b.not_(listed))
+        places = p.source, Place("d_slot", p.into)
+        with b.if_then(wanted):
+            count, rows = k.span_sizes(k.block, end)
+            sides = [(*k.rows_of(place, k.block), k.step_of(place)) for place in places]
+            add_products(e, count, rows, *sides, *k.table(p), scratch)
 
 
 class CompiledUnit:

@@ -2,13 +2,13 @@
 
 import math
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from seqmodel.kernels.linear.matmul import packed_panels, packing
-from seqmodel.kernels.linear.outer import folding, outer
+from seqmodel.kernels.linear.outer import BLOCK, folding
 from seqmodel.kernels.linear.sparse import DENSITY
 from seqmodel.kernels.run import memory
 from seqmodel.kernels.run.signature import NEW, KernelFields
@@ -19,11 +19,12 @@ from seqmodel.units.cpu.schedule import Layout, Projection
 from seqmodel.units.definition import TERMS
 from seqmodel.units.specification import Case, Weights
 
-MANY_ROWS = 64
-"""Rows per thread from which the gradients of W and U are summed step by step.
+ROWS = BLOCK
+"""Rows per thread that the steps of a block have in all, if a step has fewer.
 
-A step's rows then fill the products' tiles, and the slots' gradients stay in the cache instead of
-being written for all steps and read again.
+What waits for no other step is computed for a block at a time: W x, the gradient of x, and those of
+W and U. Matrices are then read once for many rows, while what these products read and write stays
+in the cache.
 """
 
 
@@ -95,19 +96,18 @@ class Recurrence(torch.autograd.Function):
         needs_x, needs_w, needs_u = ctx.needs_input_grad[3:6]
         packed = weights if needs_x else weights | {"W": None}
         fields, jobs = weight_fields(layout, packed, H, transposed=False)
-        B, threads = case.batch_size, thread_count(case.batch_size)
-        stepwise = needs_w and needs_u and MANY_ROWS * threads <= B
+        B = case.batch_size
         fields |= _shared(case, layout, T, ctx.lengths, ctx.zones)
-        fields["d_step"] = 0 if stepwise else B
         x = x.contiguous()
         fields["x"] = _finite(x, ctx.lengths) if needs_w else x
         if indices is not None:
-            fields |= {"indices": indices, "counts": counts, "d_W": NEW}
+            fields |= {"indices": indices, "counts": counts}
         if layout.means:
             fields["means"] = means
         fields |= {"slots": slots, "d_slots": NEW, "sums": NEW, "d_x": NEW if needs_x else None}
-        if stepwise:
-            fields |= {"scratch": NEW} | {f"d_{p.name}": NEW for p in layout.projections}
+        needed = {"W": needs_w, "U": needs_u}
+        summed = [p for p in layout.projections if needed[p.term]]
+        fields |= {"scratch": NEW} | {f"d_{p.name}": NEW for p in summed}
         gradient = slots.new_zeros(1, 1, H).expand(T, B, H) if d_h is None else d_h
         fields["d_h"] = gradient if gradient.stride(2) == 1 else gradient.contiguous()
         for name, steps, last in zip(layout.states, states, d_final, strict=True):
@@ -117,36 +117,15 @@ class Recurrence(torch.autograd.Function):
         created = backward.created
         sums = memory.buffer(slots.dtype, len(layout.summed) * H, 1)
         jobs += backward, folding(created["sums"], sums)
-        needed = {"W": needs_w, "U": needs_u}
         grads = {t: memory.buffer(slots.dtype, *weights[t].shape) for t in needed if needed[t]}
-        for p in layout.projections:
-            if p.term in grads:
-                total = _of_gates(grads[p.term], p, H)
-                if f"d_{p.name}" in created:
-                    panels = p.term == "W" and indices is not None
-                    jobs.append(folding(created[f"d_{p.name}"], total, panels=panels))
-                else:
-                    jobs += _products(ctx, p, backward, total)
-        parallel_for(jobs, threads)
+        for p in summed:
+            jobs.append(folding(created[f"d_{p.name}"], _of_gates(grads[p.term], p, H)))
+        parallel_for(jobs, thread_count(B))
         vectors = [term for term in ("b", "V", "bU") if weights[term] is not None]  # as in `summed`
         parts = sums.split_with_sizes([weights[term].numel() for term in vectors])
         grads |= {t: part.view_as(weights[t]) for t, part in zip(vectors, parts, strict=True)}
         carried = [created[f"carried_{name}"] for name in layout.states]
         return None, None, None, created.get("d_x"), *map(grads.get, TERMS), *carried
-
-
-def _products(ctx: Any, p: Projection, backward: Job, total: Tensor) -> list[Job]:
-    """The jobs that sum a projection's gradient from the gradients of its slots at all steps."""
-    layout, H, fields = ctx.unit.layout, ctx.case.hidden_size, cast(Any, backward.fields)
-    threads = fields["threads"]
-    d = _part(backward.created["d_slots"], 1, layout.slot(p.into) * H, len(p.gates) * H)
-    if p.source.kind == "slot":
-        source = _part(fields["slots"], 1, layout.slot(p.source.name) * H, H)
-    elif p.source.kind == "old":
-        source = fields[f"all_{p.source.name}"][:-1].view(-1, H)
-    else:
-        source = fields["x"].view(-1, ctx.case.input_size)
-    return outer(d, source, total, threads)
 
 
 def _through_specification(
@@ -173,6 +152,7 @@ def _shared(
     B, threads = case.batch_size, thread_count(case.batch_size)
     fields: KernelFields = {
         "T": T, "B": B, "I": case.input_size, "H": case.hidden_size, "threads": threads,
+        "steps": max(1, min(T, ROWS // max(1, -(-B // threads)))),
         "shortest": T + 1 if lengths is None else min(lengths.tolist()), "lengths": lengths,
     }  # fmt: skip
     if layout.scratch:
@@ -195,11 +175,8 @@ def _finite(x: Tensor, lengths: Tensor | None) -> Tensor:
 
 def _of_gates(matrix: Tensor, p: Projection, H: int) -> Tensor:
     """The rows of stacked W or U that a projection uses."""
-    return _part(matrix, 0, p.gates.start * H, len(p.gates) * H)
-
-
-def _part(whole: Tensor, dim: int, start: int, length: int) -> Tensor:
-    return whole if length == whole.shape[dim] else whole.narrow(dim, start, length)
+    start, count = p.gates.start * H, len(p.gates) * H
+    return matrix if count == len(matrix) else matrix.narrow(0, start, count)
 
 
 def run(

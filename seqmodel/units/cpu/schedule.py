@@ -103,8 +103,6 @@ class Layout:
         self.input = Projection("W", gates, Place("x", None), self.slots[0], False, 0)
         self.recurrent = self._recurrent()
         self.projections = self.input, *self.recurrent
-        self.widest = max(len(p.gates) for p in self.projections)
-        """The most gates in a projection."""
         self.level_count = max(self.levels) + 1
         self.summed = [
             Weight(term, gate) for term in ("b", "V", "bU") for gate in self.owners(term)

@@ -61,7 +61,7 @@ def _step(
     }
     packed, packing = weight_fields(layout, double, H)
     parallel_for(packing, 1)
-    args: dict[str, Any] = packed | {"T": 1, "B": R, "I": I, "H": H, "threads": 1}
+    args: dict[str, Any] = packed | {"T": 1, "B": R, "I": I, "H": H, "steps": 1, "threads": 1}
     args |= {"x": x.reshaped(1, R, I), "slots": arena.take(R, len(layout.slots) * H)}
     if layout.means:
         args["means"] = arena.take(R, len(layout.means))
@@ -95,7 +95,7 @@ def _write_step(
     w_bytes: int | None,
 ) -> None:  # fmt: skip
     """The forward loops over a single frame, on one thread; with `w_bytes`, over a single row."""
-    constants = {"T": 1, "shortest": 2} | ({"B": 1} if w_bytes else {})
+    constants = {"T": 1, "steps": 1, "shortest": 2} | ({"B": 1} if w_bytes else {})
     field = field | {name: e.int(n) for name, n in constants.items()}
     write_forward(
         Addresses(layout, e, field, e.int(0), e.int(1), w_bytes), functions_of(*activations)
