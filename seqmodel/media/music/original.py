@@ -20,6 +20,7 @@ still sounds and is not drawn ends, and a pressed pedal is released.
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -394,14 +395,11 @@ class Original:
 
     def _program(self, nearby: Sequence[int], tick: int) -> int:
         """The program, at a tick, of the channel of most of the notes `nearby`."""
-        events, program = self._file.events, PIANO
-        for channel, _ in Counter(self._score.channel[nearby].tolist()).most_common(1):
-            (changes,) = np.nonzero(
-                (events.status == smf.PROGRAM | channel) & (events.ticks <= tick)
-            )
-            if len(changes):
-                last = changes[np.argsort(events.ticks[changes], kind="stable")[-1]]
-                program = int(events.data[events.at[last]]) & 127
+        commonest = Counter(self._score.channel[nearby].tolist()).most_common(1)
+        most = [channel for channel, _ in commonest]
+        changes = [each for each in self._score.programs if each[1] in most and each[2] <= tick]
+        # Of several on a tick the last.
+        *_, program = max(reversed(changes), key=itemgetter(2), default=(PIANO,))
         return program
 
     def _other_notes(
