@@ -380,7 +380,9 @@ FIGURES: tuple[Row, ...] = (
     ("  share of the piece", "copied_share", "10.4f"),
     ("  most, frames", "most_copied_frames", "10,"),
 )
-"""Those of notes, of drums, and of both."""
+"""Those of notes, of drums, and of both: what a set lacks is not shown."""
+NAMED = {"part": "notes", "sounds": "hits"}
+"""Distributions over names, and what it is that they share out."""
 
 
 class MusicComparison(Comparison):
@@ -412,10 +414,6 @@ class MusicComparison(Comparison):
             marks.append(name)
         rows = [(f"  {name.replace('_', ' ')}", name, "10.4f") for name in (*distances, *marks)]
         return comparison_lines(values, split, figures, rows)
-
-
-NAMED = {"part": "notes", "sounds": "hits"}
-"""Distributions over names, with the shares that they are of."""
 
 
 def _shares(values: Mapping[str, Any], name: str) -> tuple[dict[str, Any], list[Row]]:
