@@ -308,19 +308,12 @@ def _writer(
 
     from seqmodel.evaluation.likelihood import run_names
     from seqmodel.runs.files import METRICS
-    from seqmodel.sampling.sampler import (
-        AverageSampler,
-        DrawnPiece,
-        Freeze,
-        PieceSampler,
-        Sampler,
-        side_by_side,
-    )
+    from seqmodel.sampling.sampler import AverageSampler, DrawnPiece, Freeze, Sampler, side_by_side
 
     if sampling.filling is not None:
         return _filler([run for run, *_ in by_label], sampling, sampling.filling, seed, settings)
     settings, run = {**settings, "metres": sampling.metres}, by_label[0][0]
-    samplers: list[PieceSampler] = [
+    samplers = [
         Sampler(one.model, **settings)
         if not others
         else AverageSampler([each.model for each in (one, *others)], **settings)

@@ -1,7 +1,5 @@
 """The marks of drawn notes, such as velocity, drawn after the frames."""
 
-from collections.abc import Mapping
-
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -9,6 +7,8 @@ from torch import Tensor
 
 from seqmodel.kernels.uniforms import Uniforms
 from seqmodel.media.marks import MARKS
+from seqmodel.media.music.frames import marks_in
+from seqmodel.media.music.grid import NOTES
 from seqmodel.model.marks import TO_DRAW, UNKNOWN
 from seqmodel.model.sequence import Carry, SequenceModel
 from seqmodel.sampling.compiled import Stream
@@ -27,7 +27,6 @@ class MarksDraw:
         assert model.marks is not None
         self._model, self._marks, self._temperature = model, model.marks, temperature
         self._outputs = model.marks.outputs()
-        self._notes = model.output.frame_size // 2
         self._number_of_level = {
             name: np.append(0, np.rint(mark.levels.means)).astype(np.uint8)
             for name, mark in self._outputs.items()
@@ -70,28 +69,21 @@ class MarksDraw:
                 window_levels[name][:], after[name] = mark.draw(
                     h, window_levels[name], window_levels, after[name], uniform, self._temperature
                 )
-        return self._with_marks(frames, levels), carry._replace(levels=self._marks.joined(after))
-
-    def _with_marks(
-        self, frames: NDArray[np.uint8], levels: Mapping[str, Tensor]
-    ) -> NDArray[np.uint8]:
-        """Frames with the numbers that `levels` stand for, except where they have their own."""
-        F, D = self._model.output.frame_size, self._notes
-        marked = np.zeros((len(frames), F + D * len(MARKS)), np.uint8)
-        marked[:, : frames.shape[1]] = frames
-        for name, level in levels.items():
-            place = F + D * MARKS.index(name)
-            numbers = marked[:, place : place + D]
+        marked = _padded(frames)
+        marks = marks_in(marked)
+        for name, level in levels.items():  # numbers of their own stay
             drawn = self._number_of_level[name][level[:, 0].clamp(min=0).numpy()]
-            numbers[:] = np.where(drawn > 0, np.where(numbers > 0, numbers, drawn), 0)
-        return marked
+            marks[name][:] = np.where(drawn > 0, np.where(marks[name] > 0, marks[name], drawn), 0)
+        return marked, carry._replace(levels=self._marks.joined(after))
 
     def _levels(self, frames: NDArray[np.uint8]) -> dict[str, Tensor]:
         """`Marks.levels_of` for a piece (T, F), or (T, F + M) with marks."""
-        F, D = self._model.output.frame_size, self._notes
-        marks = np.zeros((len(frames), D * len(MARKS)), np.uint8)
-        marks[:, : frames.shape[1] - F] = frames[:, F:]
-        by_mark = zip(MARKS, np.split(marks, len(MARKS), 1), strict=True)
-        numbers = {name: torch.from_numpy(each).unsqueeze(1) for name, each in by_mark}
-        line = torch.from_numpy(np.ascontiguousarray(frames[:, :F])).unsqueeze(1)
-        return self._marks.levels_of(line, numbers)
+        piece = _padded(frames)[:, np.newaxis]
+        marks = marks_in(piece[:, 0]).items()
+        numbers = {name: torch.from_numpy(each).unsqueeze(1) for name, each in marks}
+        return self._marks.levels_of(torch.from_numpy(piece[..., : 2 * NOTES]), numbers)
+
+
+def _padded(frames: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Frames (T, F), or (T, F + M), as (T, F + M): with marks of 0 if they have none."""
+    return np.pad(frames, ((0, 0), (0, (2 + len(MARKS)) * NOTES - frames.shape[1])))

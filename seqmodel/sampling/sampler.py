@@ -8,7 +8,6 @@ pieces, length, backend or machine.
 
 import copy
 import math
-from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -41,55 +40,8 @@ ALLOWED_PAUSE_SECONDS = 0.5
 """A pause of so many seconds is not too long, whatever train is like."""
 
 
-class PieceSampler(ABC):
-    """Draws pieces, independently of each other; several may be in progress at once."""
-
-    @abstractmethod
-    def draw(
-        self, uniforms: Uniforms, *, prime: NDArray[Any] | None = None, shortest: float = 0
-    ) -> Stream:
-        """Draw endless frames.
-
-        Frames of music are zeros and ones; those of audio are raw samples, multiples of 1/32768.
-        The marks of notes that begin follow, if the model has any: (n, F + M).
-        `prime` (P, F), or (P, F + M), is the model's input before the first drawn frame. The piece
-        does not end before frame `shortest`, or never if it is infinite.
-        """
-
-    def piece(
-        self,
-        length: int,
-        *,
-        seed: int,
-        number: int = 0,
-        prime: NDArray[Any] | None = None,
-        shortest: float = 0,
-        freeze: "Freeze | Pause | None" = None,
-    ) -> "DrawnPiece":
-        """Draw one piece of `length` frames, or fewer if the model predicts when pieces end.
-
-        `number` distinguishes pieces with the same seed; `prime` and `shortest` are as in `draw`.
-        With `freeze` music also ends when it has frozen, but not before frame `shortest`; of sound
-        another piece begins there.
-        """
-        uniforms = Uniforms(seed, number)
-        later = uniforms.split()
-        frames = self.draw(uniforms, prime=prime, shortest=shortest)
-        if isinstance(freeze, Pause):
-            piece = DrawnPiece(frames, length)
-            piece.cut_pauses(freeze, self.draw, later)
-            return piece
-        if freeze is not None:
-            freeze = freeze._replace(piece=max(freeze.piece, shortest))
-        return DrawnPiece(frames, length, freeze)
-
-    def threads(self, number: int, length: int) -> int:
-        """The number of threads for `side_by_side` to draw `number` pieces of this length."""
-        return 1
-
-
-class Sampler(PieceSampler):
-    """Draws pieces from a model.
+class Sampler:
+    """Draws pieces from a model, independently of each other; several may be in progress at once.
 
     The weights are copied once, for all pieces: the model must not change in the meantime. Drawing
     uses compiled code on the CPU, wherever and with whatever backend the model was trained.
@@ -125,7 +77,12 @@ class Sampler(PieceSampler):
     def draw(
         self, uniforms: Uniforms, *, prime: NDArray[Any] | None = None, shortest: float = 0
     ) -> Stream:
-        """See `PieceSampler.draw`.
+        """Draw endless frames.
+
+        Frames of music are zeros and ones; those of audio are raw samples, multiples of 1/32768.
+        The marks of notes that begin follow, if the model has any: (n, F + M).
+        `prime` (P, F), or (P, F + M), is the model's input before the first drawn frame. The piece
+        does not end before frame `shortest`, or never if it is infinite.
 
         Before frame `shortest` each is drawn from its distribution given the past and that the
         piece continues. That is simply the frame's distribution, because given the past, an end
@@ -133,6 +90,33 @@ class Sampler(PieceSampler):
         """
         carry = self.start if prime is None else self.read(prime)
         return self.with_marks(self.draw_from(carry, uniforms, shortest), carry, prime, uniforms)
+
+    def piece(
+        self,
+        length: int,
+        *,
+        seed: int,
+        number: int = 0,
+        prime: NDArray[Any] | None = None,
+        shortest: float = 0,
+        freeze: "Freeze | Pause | None" = None,
+    ) -> "DrawnPiece":
+        """Draw one piece of `length` frames, or fewer if the model predicts when pieces end.
+
+        `number` distinguishes pieces with the same seed; `prime` and `shortest` are as in `draw`.
+        With `freeze` music also ends when it has frozen, but not before frame `shortest`; of sound
+        another piece begins there.
+        """
+        uniforms = Uniforms(seed, number)
+        later = uniforms.split()
+        frames = self.draw(uniforms, prime=prime, shortest=shortest)
+        if isinstance(freeze, Pause):
+            piece = DrawnPiece(frames, length)
+            piece.cut_pauses(freeze, self.draw, later)
+            return piece
+        if freeze is not None:
+            freeze = freeze._replace(piece=max(freeze.piece, shortest))
+        return DrawnPiece(frames, length, freeze)
 
     def with_marks(
         self, frames: Stream, carry: Carry, prime: NDArray[Any] | None, uniforms: Uniforms
@@ -157,7 +141,10 @@ class Sampler(PieceSampler):
         return draws(carry, uniforms, shortest * self._steps)
 
     def threads(self, number: int, length: int) -> int:
-        """See `PieceSampler`: several only if all is compiled, because torch's threads clash."""
+        """The number of threads for `side_by_side` to draw `number` pieces of this length.
+
+        Several only if all is compiled, because torch's threads clash.
+        """
         python = any(isinstance(layer, ModuleUnit) for layer in self.model.layers())
         parallel = self.is_compiled and self.model.marks is None and not python
         fits = MAX_NUMBERS_AHEAD // (length * self.model.output.frame_size)
@@ -191,7 +178,7 @@ class Sampler(PieceSampler):
         return carry
 
 
-class AverageSampler(PieceSampler):
+class AverageSampler(Sampler):
     """Draws each frame from one of the models, and lets all of them read it.
 
     A uniform chooses the model, all equally likely, and the next ones in the stream draw the frame
@@ -200,31 +187,22 @@ class AverageSampler(PieceSampler):
     model has any, are drawn by that.
     """
 
-    def __init__(
-        self,
-        models: Sequence[SequenceModel],
-        *,
-        temperature: float = 1.0,
-        metres: NDArray[Any] | None = None,
-        mark_temperature: float | None = None,
-        guidance: float | None = None,
-    ) -> None:
-        """Temperatures and guidance are those of each model; `metres` is as in `Sampler`."""
-        self._samplers = [
-            Sampler(
-                model, temperature=temperature, metres=metres, chunk=1,
-                mark_temperature=mark_temperature, guidance=guidance,
-            )
-            for model in models
-        ]  # fmt: skip
+    def __init__(self, models: Sequence[SequenceModel], **settings: Any) -> None:
+        """The settings are those of each model's `Sampler`."""
+        first, *others = models
+        super().__init__(first, chunk=1, **settings)
+        self._samplers = [self, *(Sampler(model, chunk=1, **settings) for model in others)]
 
     def draw(
         self, uniforms: Uniforms, *, prime: NDArray[Any] | None = None, shortest: float = 0
     ) -> Stream:
-        """See `PieceSampler.draw`; ends drawn before frame `shortest` are ignored."""
+        """See `Sampler.draw`; ends drawn before frame `shortest` are ignored."""
         carries = [s.start if prime is None else s.read(prime) for s in self._samplers]
         frames = self._frames(carries, uniforms, shortest)
-        return self._samplers[0].with_marks(frames, carries[0], prime, uniforms)
+        return self.with_marks(frames, carries[0], prime, uniforms)
+
+    def threads(self, number: int, length: int) -> int:
+        return 1
 
     def _frames(self, carries: list[Carry], uniforms: Uniforms, shortest: float) -> Stream:
         """The frames that follow the models' `carries`, without marks."""

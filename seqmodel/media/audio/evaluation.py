@@ -275,9 +275,9 @@ def periodicity(frames: Floats, rate: int) -> tuple[Floats, Floats]:
     return peaks, pitches
 
 
-def check_finite(drawn: Iterable[NDArray[np.float32]]) -> None:
-    """SeqmodelError unless all samples drawn by a run, in any blocks, are finite."""
-    if not all(np.isfinite(part).all() for part in drawn):
+def check_finite(drawn: NDArray[np.float32]) -> None:
+    """SeqmodelError unless all samples drawn by a run, of any shape, are finite."""
+    if not np.isfinite(drawn).all():
         raise SeqmodelError("the run draws samples that are not finite: use another run")
 
 
@@ -346,7 +346,7 @@ def recordings(
         if not isinstance(pieces, Sequence):
             yield sample_blocks(pieces, i)
             continue
-        check_finite([pieces[i]])
+        check_finite(pieces[i])
         line = pieces[i].reshape(-1)
         yield np.split(line, range(BLOCK, len(line), BLOCK))
 

@@ -66,7 +66,7 @@ class AudioSampling(Sampling):
             yield self.primer[:prime_frames].reshape(-1)
             for chunk in chunks:
                 block = chunk.reshape(-1)
-                check_finite([block])
+                check_finite(block)
                 floats = block.astype(np.float64)
                 clipped = (np.abs(floats) > frame.full_scale - 0.5 / FULL_SCALE).sum()
                 drawn[:] += len(floats), clipped, floats.sum(), (floats**2).sum()

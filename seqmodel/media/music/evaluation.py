@@ -355,17 +355,34 @@ class DrumStatistics(_PieceStatistics):
 
 # ---- comparison ----------------------------------------------------------------------------------
 
-LENGTHS: tuple[Row, ...] = (
+FIGURES: tuple[Row, ...] = (
     ("piece length, frames", "length", "10,g"),
     ("  shortest", "shortest", "10,"),
     ("  longest", "longest", "10,"),
     ("  within training's range", "length_share", "10.4f"),
-)
-COPIES: tuple[Row, ...] = (
+    ("last chord, frames", "last_chord", "10,g"),
+    ("  share on the tonic", "tonic_share", "10.4f"),
+    ("notes per frame", "notes_per_frame", "10.4f"),
+    ("frames of {voices} notes", "voices_share", "10.4f"),
+    ("note length, frames", "note_length", "10.4f"),
+    ("  longest", "longest_note", "10,"),
+    ("  pieces with a note drone", "long_note_share", "10.4f"),
+    ("longest chord, frames", "longest_chord", "10,"),
+    ("  pieces with a chord drone", "long_chord_share", "10.4f"),
+    ("longest silence, frames", "longest_silence", "10,"),
+    ("  pieces with a longer one", "long_silence_share", "10.4f"),
+    ("dissonant intervals", "dissonance", "10.4f"),
+    ("melodic step, semitones", "melodic_step", "10.4f"),
+    ("hits per frame", "hits_per_frame", "10.4f"),
+    ("hits per bar of 4/4", "hits_per_bar", "10.4f"),
+    ("silent pieces", "silent_share", "10.4f"),
     ("copied in a row, frames", "copied_frames", "10.4f"),
     ("  share of the piece", "copied_share", "10.4f"),
     ("  most, frames", "most_copied_frames", "10,"),
 )
+"""Those of notes, of drums, and of both: what a set lacks is not shown."""
+NAMED = {"part": "notes", "sounds": "hits"}
+"""Distributions over names, and what it is that they share out."""
 
 
 class MusicComparison(Comparison):
@@ -377,39 +394,26 @@ class MusicComparison(Comparison):
         return (DrumStatistics if frame.kit else Statistics)(pieces, limit, frame)
 
     def lines(self, values: Mapping[str, Any], split: str) -> list[str]:
-        if "sounds" in values["train"]["distributions"]:
-            return _drum_lines(values, split)
-        figures: tuple[Row, ...] = (
-            *LENGTHS,
-            ("last chord, frames", "last_chord", "10,g"),
-            ("  share on the tonic", "tonic_share", "10.4f"),
-            ("notes per frame", "notes_per_frame", "10.4f"),
-            (f"frames of {values['voices']} notes", "voices_share", "10.4f"),
-            ("note length, frames", "note_length", "10.4f"),
-            ("  longest", "longest_note", "10,"),
-            ("  pieces with a note drone", "long_note_share", "10.4f"),
-            ("longest chord, frames", "longest_chord", "10,"),
-            ("  pieces with a chord drone", "long_chord_share", "10.4f"),
-            ("longest silence, frames", "longest_silence", "10,"),
-            ("  pieces with a longer one", "long_silence_share", "10.4f"),
-            ("dissonant intervals", "dissonance", "10.4f"),
-            ("melodic step, semitones", "melodic_step", "10.4f"),
-            *COPIES,
-        )
-        distances = [*DISTRIBUTIONS]
-        for name in (name for name in MARKS if name in values["train"]):
+        train, drawn = values["train"], values["drawn"]
+        figures = [
+            (label.format(**values), name, form)
+            for label, name, form in FIGURES
+            if name in train or name in drawn
+        ]
+        marks = [name for name in MARKS if name in train]
+        for name in marks:
             spread = ("  spread", f"{name}_spread", "10.4f")
             of_piece = ("  spread within a piece", f"{name}_spread_of_piece", "10.4f")
-            figures = (*figures, (name, name, "10.4f"), spread, of_piece)
-            distances.append(name)
-        beats = [name[7:] for name in values["train"] if name.startswith("accent_")]
-        accents = ((f"  on beat {beat}, more", f"accent_{beat}", "10.4f") for beat in beats)
-        figures = (*figures, *accents)
-        if "part" in values["train"]["distributions"]:
-            values, rows = _shares(values, "part")
-            figures = (*figures, ("share of the notes", "", ""), *rows)
-            distances.append("part")
-        return comparison_lines(values, split, figures, _distances(distances))
+            figures += [(name, name, "10.4f"), spread, of_piece]
+        beats = [name[7:] for name in train if name.startswith("accent_")]
+        figures += [(f"  on beat {beat}, more", f"accent_{beat}", "10.4f") for beat in beats]
+        distances = [name for name in train["distributions"] if name not in NAMED]
+        for name in (name for name in NAMED if name in train["distributions"]):
+            values, rows = _shares(values, name)
+            figures += [(f"share of the {NAMED[name]}", "", ""), *rows]
+            marks.append(name)
+        rows = [(f"  {name.replace('_', ' ')}", name, "10.4f") for name in (*distances, *marks)]
+        return comparison_lines(values, split, figures, rows)
 
 
 def _shares(values: Mapping[str, Any], name: str) -> tuple[dict[str, Any], list[Row]]:
@@ -424,21 +428,3 @@ def _shares(values: Mapping[str, Any], name: str) -> tuple[dict[str, Any], list[
     }
     rows = [(f"  {value}", f"{name} {value}", "10.4f") for value in commonest]
     return {**values, **columns}, rows
-
-
-def _distances(names: Iterable[str]) -> list[Row]:
-    return [(f"  {name.replace('_', ' ')}", name, "10.4f") for name in names]
-
-
-def _drum_lines(values: Mapping[str, Any], split: str) -> list[str]:
-    columns, rows = _shares(values, "sounds")
-    figures = (
-        *LENGTHS,
-        ("hits per frame", "hits_per_frame", "10.4f"),
-        ("hits per bar of 4/4", "hits_per_bar", "10.4f"),
-        ("silent pieces", "silent_share", "10.4f"),
-        *COPIES,
-        ("share of the hits", "", ""),
-        *rows,
-    )
-    return comparison_lines(columns, split, figures, _distances(("hits_per_frame", "sounds")))

@@ -20,6 +20,7 @@ still sounds and is not drawn ends, and a pressed pedal is released.
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +42,7 @@ from seqmodel.media.music.grid import (
 from seqmodel.media.music.metre import Signature
 from seqmodel.media.music.midi import read_events, read_score
 from seqmodel.media.music.parts import Part
-from seqmodel.media.music.placing import in_frames, place
+from seqmodel.media.music.placing import place
 from seqmodel.media.music.writing import (
     PIANO,
     onset_ticks,
@@ -95,16 +96,11 @@ class Original:
                 f"{path} has ticks longer than the run's frames ({frame.grid}), too long for drawn "
                 "notes: save it with more ticks per beat"
             )
-        read = in_frames(score, drums=frame.drums, kit=frame.kit)
-        of_drums, pitch = score.channel == DRUM_CHANNEL, score.pitch
-        on_keys = (pitch >= LOWEST_PITCH) & (pitch <= HIGHEST_PITCH)
-        replaceable = read if frame.kit else ~of_drums & on_keys
-        rows = np.stack([placed.begin, placed.end, placed.row], axis=1).tolist()
-        self._cells = {
-            n: tuple(row)
-            for n, row in zip(np.flatnonzero(read).tolist(), rows, strict=True)
-            if replaceable[n]
-        }
+        kit, of_drums, pitch = frame.kit, score.channel == DRUM_CHANNEL, score.pitch
+        off_keys = (pitch < LOWEST_PITCH) | (pitch > HIGHEST_PITCH)
+        rows = np.stack([placed.chosen, placed.begin, placed.end, placed.row], axis=1).tolist()
+        stays = np.zeros_like(of_drums) if kit else of_drums | off_keys
+        self._cells = {n: (begin, end, row) for n, begin, end, row in rows if not stays[n]}
         """For each replaceable note, the first frame, the one after the last, and the row; the
         two are equal if it fills no frame."""
         self._note_ends = score.ends(pedal=frame.pedal)
@@ -113,10 +109,10 @@ class Original:
         for n, (_, end, row) in self._cells.items():
             self._ends[end, row] = max(self._ends.get((end, row), 0), int(self._note_ends[n]))
         unseen = {
-            "drums": (of_drums & ~replaceable).any() and not frame.kit,
-            "drums on keys without a sound": (of_drums & ~replaceable).any() and frame.kit,
-            "notes besides drums": (~of_drums).any() and frame.kit,
-            "notes off the keyboard": (~of_drums & ~on_keys).any() and not frame.kit,
+            "drums": of_drums.any() and not kit,
+            "drums on keys without a sound": of_drums.sum() > len(placed.chosen) and kit,
+            "notes besides drums": (~of_drums).any() and kit,
+            "notes off the keyboard": (~of_drums & off_keys).any() and not kit,
         }
         names = [name for name, found in unseen.items() if found]
         they = "which the run does not replace: they stay"
@@ -399,14 +395,11 @@ class Original:
 
     def _program(self, nearby: Sequence[int], tick: int) -> int:
         """The program, at a tick, of the channel of most of the notes `nearby`."""
-        events, program = self._file.events, PIANO
-        for channel, _ in Counter(self._score.channel[nearby].tolist()).most_common(1):
-            (changes,) = np.nonzero(
-                (events.status == smf.PROGRAM | channel) & (events.ticks <= tick)
-            )
-            if len(changes):
-                last = changes[np.argsort(events.ticks[changes], kind="stable")[-1]]
-                program = int(events.data[events.at[last]]) & 127
+        commonest = Counter(self._score.channel[nearby].tolist()).most_common(1)
+        most = [channel for channel, _ in commonest]
+        changes = [each for each in self._score.programs if each[1] in most and each[2] <= tick]
+        # Of several on a tick the last.
+        *_, program = max(reversed(changes), key=itemgetter(2), default=(PIANO,))
         return program
 
     def _other_notes(
