@@ -6,7 +6,7 @@ from statistics import NormalDist
 import numpy as np
 import pytest
 import torch
-from models import clock_of, compiled_and_plain, random_model
+from models import clock_of, random_model
 
 from seqmodel.evaluation.likelihood import likelihood
 from seqmodel.kernels.uniforms import Uniforms
@@ -94,23 +94,6 @@ def tied(output, *, lengths=LENGTHS, **options):
     model.encoder.clock.start_at(np.array(lengths))
     model.output.start_ends_at(model.encoder.end_odds)
     return model
-
-
-@pytest.mark.parametrize(
-    ("output", "echo", "clock", "metre"),
-    [
-        ("bernoulli", False, True, False),
-        ("bernoulli", True, False, True),
-        ("note-unit", True, True, True),
-    ],
-)
-def test_compiled_and_plain_sampling_read_the_same_clock(output, echo, clock, metre):
-    """From a primer, whose frames count, to the end, or beyond the table's rows."""
-    model = tied(output, echo=echo, end=clock, clock=clock, metre=metre)
-    prime = np.random.default_rng(3).random((7, 88)) < 0.2
-    compiled, plain, ended = compiled_and_plain(model, prime, 96)
-    assert ended == clock
-    np.testing.assert_array_equal(compiled, plain)
 
 
 def without_evidence(model):

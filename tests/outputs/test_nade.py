@@ -6,15 +6,11 @@ import numpy as np
 import pytest
 import torch
 from onsets import HELD, OFF, STRUCK, as_frames, random_states
-from same_draws import assert_strikes_are_possible, same_draws
 from scores import assert_close, assert_compiled_is_plain, plain
 
-from seqmodel.data.bundled import FRAMES
 from seqmodel.evaluation.likelihood import likelihood
-from seqmodel.model.build import build_model
 from seqmodel.outputs.nade import NadeOutput
 from seqmodel.runs.folder import load_run
-from seqmodel.sampling import sampler
 
 H = 5
 
@@ -192,34 +188,6 @@ def test_the_temperature_divides_each_conditional_logit(temperature, onsets):
         np.testing.assert_array_equal(frame, expected)
         logit = output(h[row])[-1]
         assert bool(drawn.ended[row]) == bool(uniforms[row, -1] < torch.sigmoid(logit))
-
-
-@pytest.mark.usefixtures("unoptimised")
-@pytest.mark.parametrize(
-    ("unit", "width", "end", "onsets"),
-    [("lstm", 64, True, False), ("gru", 13, True, True)],
-)
-def test_compiled_and_plain_sampling_draw_the_same(
-    make_config, struck_dataset, monkeypatch, unit, width, end, onsets
-):
-    """Across a chunk boundary; no impossible frame is drawn."""
-    monkeypatch.setattr(sampler, "CHUNK", 12 if onsets else 5)
-    torch.manual_seed(7)
-    config = make_config(unit=unit, hidden=21, output="nade", nade_hidden=width, end=end)
-    model = build_model(config, struck_dataset.frame if onsets else FRAMES)
-    with torch.no_grad():
-        model.output.linear.weight.mul_(4)
-        model.output.linear.bias[:88] = -1 if onsets else -3
-        model.output.V.normal_()
-        model.output.U.normal_(0, 0.5)
-        if end:
-            model.output.linear.bias[-1] = -6
-    for temperature in (0.8, 0.0):
-        frames = same_draws(model, temperature=temperature)
-        assert temperature == 0 or 0.005 < frames.mean() < 0.7
-        if onsets:
-            again = assert_strikes_are_possible(frames, np.zeros((1, 88)))
-            assert temperature == 0 or 0.05 < again.mean() < 0.95
 
 
 # ---- within a model -----------------------------------------------------------------------------
