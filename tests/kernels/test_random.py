@@ -67,27 +67,19 @@ def test_zeros_have_probability_p_and_the_mean_is_kept(p, dtype):
     assert float(y.mean()) == pytest.approx(1, abs=5 * np.sqrt(p / (1 - p) / count))
 
 
-def test_draws_follow_torchs_seed_and_differ_per_call():
-    drop, x = Dropout(0.5), torch.ones(1000)
-    torch.manual_seed(3)
-    first, second = drop(x), drop(x)
-    torch.manual_seed(3)
-    assert torch.equal(drop(x), first)
-    assert not torch.equal(first, second)
-
-
 @pytest.mark.parametrize("shape", [(500,), (700, 700)], ids=["on one thread", "on all"])
 def test_the_gradient_is_masked_and_scaled_like_the_values(shape):
-    x = torch.full(shape, 3.0, requires_grad=True)
-    y = Dropout(0.5)(x)
+    """Of draws that follow torch's seed and differ per call; none in evaluation or at 0."""
+    x, drop = torch.full(shape, 3.0, requires_grad=True), Dropout(0.5)
+    torch.manual_seed(3)
+    y, other = drop(x), drop(x)
+    torch.manual_seed(3)
+    assert torch.equal(drop(x), y)
+    assert not torch.equal(other, y)
     assert y.detach().unique().tolist() == [0.0, 6.0]
     (gradient,) = torch.autograd.grad(y.sum(), x)
     assert torch.equal(gradient, y.detach() / 3)
-
-
-def test_off_in_evaluation_and_at_zero():
-    x = torch.randn(50)
-    assert torch.equal(Dropout(0.5).eval()(x), x)
+    assert torch.equal(drop.eval()(x), x)
     assert torch.equal(Dropout(0.0)(x), x)
     assert not Dropout(1.0)(x).any()
 

@@ -223,11 +223,8 @@ def test_another_unit_refuses_the_weights(theirs, ours, options, differs, way):
         with pytest.raises(RuntimeError) as caught:
             other.load_state_dict(weights, strict=strict)
         _, line, second = str(caught.value).split("\n\t")
-        assert line == (
-            f"these are the weights of another unit: mine {differs}; make it so, or delete "
-            "'layers.0._extra_state' to take them as they are"
-        )
-        assert "layers.1" in second
+        assert f"weights of another unit: mine {differs}; make it so, or delete" in line
+        assert ["layers.0" in line, "layers.1" in second] == [True, True]
     assert all(torch.equal(before[name], now) for name, now in other.state_dict().items())
     unit.load_state_dict(weights)
     taken = {name: weight for name, weight in weights.items() if "extra" not in name}

@@ -30,7 +30,8 @@ from seqmodel.media.music.midi import read_score
 STRIKE, RELEASE = b"\x00\x90\x3c\x40", b"\x0a\x80\x3c\x40"
 
 
-LATER = 20 * 480  # beyond the pause after which a key owes no off
+FAR = 720 + 16 * 480
+LATER = FAR + 1  # beyond the pause after which a key owes no off
 
 
 @pytest.mark.parametrize(
@@ -46,6 +47,7 @@ LATER = 20 * 480  # beyond the pause after which a key owes no off
             [0, 480, -720, LATER, -LATER - 9, -LATER - 9],
             [(0, 480), (480, 720), (LATER, LATER + 9)],
         ),
+        ([0, 480, -720, FAR, -FAR - 9, -FAR - 9], [(0, 480), (480, FAR), (FAR, FAR + 9)]),
         ([0, -LATER, -LATER - 9], [(0, LATER)]),  # a long note is none that hangs
         # A long note in one voice and short ones in another.
         ([0, 100, -150, 200, -250, -300], [(0, 100), (100, 200), (200, 300)]),

@@ -242,22 +242,6 @@ def test_a_beginning_is_as_it_is_and_what_follows_is_drawn(song):
     assert after.tracks[4][-2] == mido.MetaMessage("marker", text="end of piece", time=480)
 
 
-def test_the_beginning_of_a_real_song_stays(shared_data):
-    """All of it up to the cut: every event, of 640, and every note that has ended by then."""
-    path = shared_data / "music/real/band/Les_Yeux_Revolvers.mid"
-    before = mido.MidiFile(path)
-    T = len(Original(path, BEATS, transposed=0).frames)
-    states = np.zeros((T, 88), int)
-    states[:, 30:50] = np.random.default_rng(3).choice(3, (T, 20), p=(0.8, 0.1, 0.1))
-    after = sounding_after(path, 400, T, states)
-    border = 400 * before.ticks_per_beat // 4
-    for old, new in zip(before.tracks, after.tracks, strict=False):
-        early = [each for each in others(old)[:-1] if each[0] < border]
-        assert others(new)[: len(early)] == early
-        ended = Counter(each for each in notes_of(old) if each[1] < border)
-        assert ended <= Counter(notes_of(new))
-
-
 @pytest.fixture
 def held(tmp_path):
     """Two short notes that the pedal holds up to the third bar, and a note from there on."""
