@@ -70,10 +70,7 @@ class Player(Chrome):
         )
 
     def saved(self, folder, kind="", part="all"):
-        """Click a button, and read the file that the browser downloads to a new folder.
-
-        By default the first: MIDI of music, WAV of sound.
-        """
+        """Click a button, and read the file that is downloaded to a new folder."""
         self.run(f"(document.querySelector('#part').value = '{part}')")
         folder.mkdir()
         self.download_to(folder)

@@ -49,9 +49,7 @@ MODELS = {
 
 
 def check_voices(chrome, run):
-    """Voices are those that `sample --fill` draws below a melody with a rest, and a note held on
-    when it has become the highest. So low that particles often have the same past.
-    """
+    """Voices are those that `sample --fill` draws below a melody with a rest; few particles."""
     melody, onsets = np.zeros((14, 88), np.uint8), np.zeros((14, 88), np.uint8)
     for key, first, last in ((12, 0, 4), (7, 2, 7), (24, 9, 12), (2, 12, 14)):
         melody[first:last, key] = onsets[first, key] = 1

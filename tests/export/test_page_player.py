@@ -26,10 +26,7 @@ STATUS = "document.querySelector('#status').value"
 
 
 def expected(run, seed, frames, metre=None):
-    """The notes [first, last, pitch, velocity, given] of pieces, two beats of silence between.
-
-    And where each begins.
-    """
+    """The notes [first, last, pitch, velocity, given] of pieces, and where each begins."""
     notes, begins, begin = [], [], 0
     while begin < frames:
         drafts = Sampler(run.model).piece(64, seed=seed, number=len(begins))
@@ -78,10 +75,7 @@ def test_another_seed_starts_over_with_its_own_piece(chrome, piano, page):
 
 
 def test_it_sounds_lights_its_keys_and_falls_silent(chrome, page):
-    """The loudest sample is within full scale, the roll is drawn, and nothing is loaded.
-
-    As often as the browser draws, not by the clock of the other tests.
-    """
+    """Within full scale, as often as the browser draws; the roll is drawn, nothing is loaded."""
     Chrome.open(chrome, page)
     chrome.wait("typeof page === 'object'")
     chrome.click("#play")
@@ -410,10 +404,7 @@ def test_a_link_leads_to_the_same_notes(chrome, page):
 
 
 def test_an_opening_is_answered_and_its_link_plays_the_same(chrome, page):
-    """Two beats after its last note, not before; and `Back to the music` goes on where it was.
-
-    A cluster of all keys but one, so that the answer begins with some that were held.
-    """
+    """Two beats after its last note, not before; `Back to the music` goes on where it was."""
     chrome.open(page)
     before = chrome.play_until(20)
     music = chrome.run(NOTES)

@@ -24,9 +24,7 @@ def level(sound, rate, begin, end, frequency):
 
 
 def test_music_is_saved_as_the_sound_of_each_instrument(chrome, page, tmp_path):
-    """Guards against notes at a wrong time or pitch, also where it is rendered part by part: A4 at
-    0 s, C5 over the edge of a part, E5 behind it; and an instrument that is chosen and not played.
-    """
+    """A4 at 0 s, C5 over the edge of a rendered part, E5 behind it, as the instrument sounds."""
     chrome.open(page)
     chrome.run("(location.href = '#seed=1&t=1&bpm=120&opening=69.0.4_72.36.8_76.48.4', 0)")
     chrome.wait("page.player.given.length === 3")

@@ -102,8 +102,7 @@ def speech_like(blocks, frame_size, seed=0):
 
 @pytest.mark.parametrize(("kind", "least"), [("speech", 1.0), ("white", -0.2), ("silence", 2.0)])
 def test_it_starts_near_a_single_gaussian_or_better(kind, least):
-    """What it gains, in nats per sample: a mixture captures which samples of speech are loud
-    together, and in white noise there are no clusters to find."""
+    """What a mixture gains, in nats per sample: in white noise there are no clusters."""
     noise = np.random.default_rng(1).normal(0, 0.1, (2000, 10))
     blocks = np.round(noise * 32768) / 32768 * (kind == "white")
     if kind == "speech":

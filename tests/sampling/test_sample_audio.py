@@ -68,10 +68,7 @@ def short_chunks(monkeypatch):
 
 @pytest.mark.usefixtures("short_chunks")
 def test_draws_follow_the_stated_stream():
-    """Of the logistic output, which is not compiled, and whose draw reads the samples before.
-
-    Uniforms are taken in order, frame by frame, whatever the chunk.
-    """
+    """Of the logistic output, which is not compiled, and whose draw reads the samples before."""
     model = frame_wise_model("logistic")
     double, temperature = copy.deepcopy(model).double(), 0.6
     stream, frames = Uniforms(3, 1), []

@@ -96,10 +96,7 @@ def test_initial_weights(name):
     ],
 )  # fmt: skip
 def test_bad_arguments_are_a_value_error(arguments, message):
-    """Guards against what would be broadcast, counted from the end, or read out of bounds.
-
-    All is checked before the choice of a backend.
-    """
+    """Guards against what would be broadcast, counted from the end, or read out of bounds."""
     with pytest.raises(ValueError, match=message):
         make("lstm", 3, 4)(**{"x": torch.zeros(5, 2, 3), **arguments})
 

@@ -108,8 +108,7 @@ SONG = midi_file(
 
 
 def test_parts_programs_keys_and_pedal():
-    """Guards what real files do not have: two programs of a part, one of another track's channel,
-    impossible signatures, half pedalling."""
+    """Two programs of a part, one of another track, impossible signatures, half pedalling."""
     score = read_score(SONG)
     assert (score.meters, score.keys, score.pedal) == (((0, 6, 8),), ("Cm", "D"), 2)
     names = ("track", "name", "channel", "programs", "notes")

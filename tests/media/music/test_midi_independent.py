@@ -133,8 +133,7 @@ def test_rolls_match_exact_fractions(tracks, division, grid, restrike, **how):
 
 @pytest.mark.parametrize("restrike", RULES)
 def test_pedals_hold_notes_as_message_by_message(restrike):
-    """Guards the arithmetic for all notes at once: channels over tracks, order within a tick, keys
-    struck again, drums, pedals that are never raised and ones left down."""
+    """Guards channels over tracks, order within a tick, strikes, drums, pedals left down."""
     draw, held = Random(1), 0
 
     def message():

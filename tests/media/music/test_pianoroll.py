@@ -51,8 +51,7 @@ def test_seconds_are_exact():
     ],
 )
 def test_impossible_grids_name_the_option(make, option):
-    """Guards against a traceback, a division by zero, hours of work on a huge exponent, a grid no
-    MIDI file could be written on, and one of neither kind or of both."""
+    """Guards against a traceback, a division by zero, hours of work on a huge exponent."""
     with pytest.raises(UsageError, match=option):
         make()
 
@@ -96,8 +95,7 @@ def roll_of(*tracks, grid=None, drums=False, transpose=0, short_notes=True, **he
 
 
 def test_files_give_their_published_rolls_and_keys(shared_data, music, listing):
-    """Guards the rule as a whole: every bit of a third (rounding, restrikes, folds, ends); and
-    --transpose-to-c: at least 95% as listed, and over 92% of each set's."""
+    """Guards the rule as a whole, every bit of a third of the files, and --transpose-to-c."""
     mats = {
         name: scipy.io.loadmat(shared_data / f"music/rolls/{mat}.mat") for name, mat in MATS.items()
     }
@@ -147,8 +145,7 @@ def test_scales_go_to_c_by_the_nearer_way_and_what_has_no_key_stays(scale):
     ],
 )
 def test_half_a_step_rounds_up(on, off, sounding, short):
-    """Guards floor(t/step + 1/2) against half-to-even, the ends of [f(on), f(off)) and short notes,
-    which fill a frame or, in the published rolls, none."""
+    """Guards floor(t/step + 1/2) against half-to-even, [f(on), f(off)), and short notes."""
     data, grids = note(on, off - on), (Grid.of_beats(1), Grid.of_seconds("0.5"))
     for grid, (short_notes, filled) in product(grids, ((True, short), (False, sounding))):
         how = {"division": 10, "grid": grid, "short_notes": short_notes}

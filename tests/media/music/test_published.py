@@ -115,8 +115,7 @@ LONG = pickle.dumps("x" * 100_000, 2)[2:-1]
     ],
 )  # fmt: skip
 def test_hostile_pickles(tmp_path, opcodes):
-    """Guards against other names, and time or memory out of proportion to the file: a megabyte
-    claimed by a few bytes, nested tuples hashed or printed, a string copied a thousand times."""
+    """Guards against other names, and time or memory out of proportion to the file."""
     tracemalloc.start()
     with pytest.raises(SourceError) as caught:
         read_published(written(tmp_path, "a.pickle", opcodes))
@@ -217,8 +216,7 @@ def test_the_voices_of_the_chorales_as_json(tmp_path, shared_data):
 
 
 def test_pieces_as_python_objects(tmp_path):
-    """Guards rolls, by column too, and lists of pitches; against a matrix of a thousand columns in
-    the index, of many voices the roll is kept alone."""
+    """Guards rolls, by column too, and lists of pitches; of many voices only the roll is kept."""
     many = np.full((3, 9), 60.0)
     np.savez(tmp_path / "a.npz", train=pieces(np.asfortranarray(ROLL), [(21,), ()], many, VOICES))
     rolls = read_published(tmp_path / "a.npz").pieces["train"]
@@ -409,8 +407,7 @@ def test_files_that_are_not_published_rolls_are_refused(tmp_path, name, data, re
 
 @pytest.mark.parametrize(("name", "most"), [("a.npz", 1.9e7), ("a.mat", 1e8), ("a.npy", 1.9e7)])
 def test_memory_is_that_of_the_rolls(tmp_path, name, most):
-    """Guards against numbers of eight bytes unpacked whole, 35 MB here for rolls of 4 MB, and for a
-    .mat against further copies of them."""
+    """Guards against numbers of eight bytes unpacked whole: 35 MB for rolls of 4 MB."""
     roll = np.zeros((50_000, 88))
     roll[::7, 5] = 1
     path = tmp_path / name
