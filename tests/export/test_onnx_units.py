@@ -28,7 +28,7 @@ IMPOSTOR = "unit: gru\nh = phi(W x + U h' + b)\n"
 LAYERS = {"layers": 2, "bias": False, "zoneout": 0.3}
 HARD = {"gate_activation": "hard-sigmoid", "activation": "sigmoid"}
 RELU = {"activation": "relu"}
-CASES = [(unit, {}) for unit in (*UNITS, *zoo(), ODD, IMPOSTOR)] + [
+CASES = [(unit, {}) for unit in (*UNITS, *[*zoo()][::4], ODD, IMPOSTOR)] + [
     *((unit, LAYERS) for unit in ("gru-reset-after", ODD)),
     *((unit, HARD) for unit in ("lstm", "mgu", ODD)),
     ("gru-reset-after", RELU),

@@ -139,10 +139,10 @@ def outcomes(model, piece, free):
 @pytest.mark.parametrize(
     ("kind", "particles", "candidates", "sweeps", "draws", "survivors", "seen"),
     [
-        ("nade", 24, 4, 0, 100, 8, 1),
+        ("nade", 12, 4, 0, 100, 8, 1),
         ("nade", 2, 3, 4, 80, 2, 1),
         ("nade", 4, 3, 8, 80, 4, 0),
-        ("first-change", 24, 4, 0, 100, 24, 1),
+        ("first-change", 12, 4, 0, 100, 12, 1),
     ],
 )
 def test_the_drawn_follow_the_exact_conditional(
