@@ -9,10 +9,8 @@ import torch
 from models import clock_of, random_model
 
 from seqmodel.evaluation.likelihood import likelihood
-from seqmodel.kernels.uniforms import Uniforms
 from seqmodel.model.build import build_model, with_sizes
 from seqmodel.model.clock import DIGITS, HORIZONS, MAX_LENGTHS, ODDS_SCALE, Clock
-from seqmodel.sampling.sampler import Sampler
 
 pytestmark = pytest.mark.usefixtures("unoptimised")
 
@@ -101,16 +99,6 @@ def without_evidence(model):
     with torch.no_grad():
         model.output.ending.weight[:, :-1] = 0
     return model
-
-
-@pytest.mark.parametrize("temperature", [0.7, 1.3])
-def test_samples_last_as_long_as_training_pieces(temperature):
-    """Without the clock they end at any time, on average after its mean."""
-    lengths = [20] * 30 + [30] * 30
-    sampler = Sampler(without_evidence(tied("bernoulli", lengths=lengths)), temperature=temperature)
-    found = [len(next(sampler.draw(Uniforms(1, k)))[0]) for k in range(60)]
-    assert len([length for length in found if 18 <= length <= 32]) > 54
-    assert {20, 30} <= set(found)
 
 
 def test_training_starts_from_the_lengths_of_the_training_pieces(make_config, dataset):
