@@ -7,6 +7,7 @@ import pytest
 import torch
 from frequencies import assert_frequent
 from onsets import as_frames, random_states
+from piece_nats import frame_and_end_nats
 from plain_particles import PlainParticles
 
 from seqmodel import units
@@ -58,14 +59,7 @@ def build(kind, notes, *, end=False, onsets=False, seed=0):
 def log_p(model, piece, *, ends=True):
     """log p of a piece (T, F) and, if the model predicts it, of its end, or of going on."""
     frames = torch.from_numpy(piece).double().unsqueeze(1)
-    with torch.no_grad():
-        reading = model.read(frames, model.start(1))
-        nats = model.output.score(reading.h, reading.frames, reading.past).sum()
-        if model.output.end:
-            last = torch.zeros(len(piece), 1, dtype=torch.float64)
-            last[-1] = float(ends)
-            nats = nats + model.output.end_score(reading.h, last).sum()
-    return -float(nats)
+    return -float(sum(nats.sum() for nats in frame_and_end_nats(model, frames, ends)))
 
 
 @pytest.mark.usefixtures("unoptimised")
