@@ -280,8 +280,8 @@ def test_hostile_names_run_nothing(chrome, tmp_path, make_run, write_page):
 
 def test_a_model_that_cannot_keep_up_says_so(chrome, page):
     chrome.open(page)
-    chrome.run("mute()")
-    chrome.slow_down(300)
+    chrome.run("(mute(), page.player.setPace(4))")
+    chrome.slow_down(100)
     chrome.click("#play")
     chrome.wait(f"{STATUS}.startsWith('Playing slowly')")
     chrome.click("#play")
@@ -303,7 +303,7 @@ def test_after_a_stall_the_music_goes_on_in_time(chrome, page):
     chrome.run(
         """(() => {
           page.leads.length = 0;
-          const until = performance.now() + 2000;
+          const until = performance.now() + 1200;
           while (performance.now() < until);
         })()"""
     )

@@ -10,9 +10,7 @@ from made import some_frames
 from onsets import HELD, OFF, STRUCK, as_frames
 from scores import assert_close, plain
 
-from seqmodel.evaluation.likelihood import likelihood
 from seqmodel.outputs.nade import NadeOutput
-from seqmodel.runs.folder import load_run
 
 H = 5
 
@@ -148,16 +146,3 @@ def test_the_temperature_divides_each_conditional_logit(temperature, onsets):
         np.testing.assert_array_equal(frame, expected)
         logit = output(h[row])[-1]
         assert bool(drawn.ended[row]) == bool(uniforms[row, -1] < torch.sigmoid(logit))
-
-
-# ---- within a model -----------------------------------------------------------------------------
-
-
-def test_it_predicts_chords_better_than_independent_notes(make_config, dataset, train, tmp_path):
-    """Which chord of the tiny dataset comes next is uncertain: its notes depend on each other."""
-    nats = []
-    for options in ({"output": "nade", "nade_hidden": 12}, {}):
-        config = make_config(end=True, hidden=7, learning_rate=0.05, **options)
-        folder = train(config, tmp_path / str(len(nats))).folder
-        nats.append(likelihood(load_run(folder).model, dataset["valid"]).nats_per_frame)
-    assert nats[0] < nats[1]
