@@ -77,7 +77,7 @@ def check(name, dtype, rows, k, columns, *, adds):
 @DTYPES
 def test_products_of_any_size(dtype):
     """Any split of rows into tiles; wide tiles that reach into the next panel once added twice."""
-    sizes = product([*range(1, 20), 33], [1, 4, 8, 9, 31, 40, 67])
+    sizes = product([*range(1, 20), 33], [1, 8, 9, 31, 67])
     for (k, adds), (rows, columns) in zip(
         cycle(product([1, 5], [False, True])), sizes, strict=False
     ):

@@ -21,6 +21,8 @@ from seqmodel.outputs.note_unit import NoteUnitOutput
 from seqmodel.outputs.notes_tied import below_size
 from seqmodel.sampling.filling import FRAMES_AHEAD, FRAMES_SEEN, SURVIVORS, Filler, _Pass
 
+pytestmark = pytest.mark.usefixtures("unoptimised")
+
 KINDS = ("bernoulli", "nade", "tied-bernoulli", "note-unit", "first-change", "labelled")
 
 
@@ -62,7 +64,6 @@ def log_p(model, piece, *, ends=True):
     return -float(sum(nats.sum() for nats in frame_and_end_nats(model, frames, ends)))
 
 
-@pytest.mark.usefixtures("unoptimised")
 @pytest.mark.parametrize("kind", KINDS)
 def test_compiled_and_plain_filling_draw_the_same(kind):
     """Given numbers, candidates, resampling and sweeps: every bit and every weight."""
@@ -100,7 +101,6 @@ def test_compiled_and_plain_filling_draw_the_same(kind):
     assert filled[0].effective.min() < 3.5 or not onsets  # some were resampled
 
 
-@pytest.mark.usefixtures("unoptimised")
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_rest_is_scored_at_once_as_particles_would(monkeypatch, kind):
     """With strikes, the end and a temperature; otherwise sweeps accept what they should not."""
