@@ -78,9 +78,8 @@ def check(name, dtype, rows, k, columns, *, adds):
 def test_products_of_any_size(dtype):
     """Any split of rows into tiles; wide tiles that reach into the next panel once added twice."""
     sizes = product([*range(1, 20), 33], [1, 8, 9, 31, 67])
-    for (k, adds), (rows, columns) in zip(
-        cycle(product([1, 5], [False, True])), sizes, strict=False
-    ):
+    kinds = cycle(product([1, 5], [False, True]))
+    for (k, adds), (rows, columns) in zip(kinds, sizes, strict=False):
         check("matmul", dtype, rows, k, columns, adds=adds)
 
 
