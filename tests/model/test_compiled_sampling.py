@@ -66,7 +66,7 @@ def made(name):
 def test_the_same_is_drawn(name, monkeypatch):
     """Across chunks, after a primer, to the end, hot and cold; labels, if any, tell."""
     model, prime = made(name)
-    chunk = 3 if isinstance(model.output, NoteUnitOutput) else 32  # by PyTorch that is slow
+    chunk = 2 if isinstance(model.output, NoteUnitOutput) else 32  # by PyTorch that is slow
     monkeypatch.setattr(sampler, "CHUNK", chunk)
     told = [model, model.conditioned([1, 3])] if model.known_labels else [model]
     hot, *other = (same_draws(each, temperature=0.8, chunks=3, prime=prime) for each in told)
