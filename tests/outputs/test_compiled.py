@@ -53,8 +53,13 @@ def test_scores_and_gradients(make, bound, sizes, options, dtype):
 @both
 @pytest.mark.parametrize("make", CASES)
 def test_nan_is_not_hidden(score, make):
-    """A diverged model must not be scored as a sound one, nor the pieces beside it as diverged."""
+    """A diverged model must not be scored as a sound one, nor the pieces beside it as diverged.
+
+    Nor without an axis of pieces, where a frame has one row.
+    """
     sizes, _ = CASES[make][1][0]
     output, h, frames, past = make(*sizes)
     h[0, 0, 0] = math.nan
     assert score(output, h, frames, past).isnan().tolist() == [[True, False], [False, False]]
+    if len(h) == len(frames):
+        assert score(output, h[:, 0], frames[:, 0], past).isnan().tolist() == [True, False]
