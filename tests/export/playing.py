@@ -2,6 +2,7 @@
 
 import io
 import time
+from itertools import accumulate
 
 import numpy as np
 from chrome import Chrome
@@ -37,6 +38,29 @@ OWN = "(window.own ??= new Model(page.model))"
 """A model beside those that the page draws by in Workers."""
 
 
+NOTES = "page.player.notes.map((n) => [n.first, n.last, n.key + 21, n.velocity, n.given])"
+STATUS = "document.querySelector('#status').value"
+
+
+def timed(track):
+    """(Tick, message) of a track."""
+    return zip(accumulate(message.time for message in track), track, strict=True)
+
+
+def notes_in(file, track):
+    """(First tick, last tick, pitch, velocity) of a track, by its name."""
+    (found,) = (each for each in file.tracks if each.name == track)
+    begun, notes = {}, []
+    for now, message in timed(found):
+        if message.type == "note_on":
+            begun[message.note] = now, message.velocity
+        elif message.type == "note_off":
+            first, velocity = begun.pop(message.note)
+            notes.append((first, now, message.note, velocity))
+    assert not begun
+    return sorted(notes)
+
+
 class Player(Chrome):
     """The browser, for pages that play, which begin once their model is ready."""
 
@@ -70,10 +94,7 @@ class Player(Chrome):
         )
 
     def saved(self, folder, kind="", part="all"):
-        """Click a button, and read the file that the browser downloads to a new folder.
-
-        By default the first: MIDI of music, WAV of sound.
-        """
+        """Click a button, and read the file that is downloaded to a new folder."""
         self.run(f"(document.querySelector('#part').value = '{part}')")
         folder.mkdir()
         self.download_to(folder)

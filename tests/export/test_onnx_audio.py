@@ -85,9 +85,7 @@ def each(request):
 
 
 def test_distributions_and_ends_are_the_outputs(each):
-    """Guards every predictor and feature, the mixtures, and the memory between calls; and the end,
-    which only the last sample of a frame decides.
-    """
+    """Guards every predictor, feature and mixture, the memory between calls, and the end."""
     name, run, frames, session = each
     line = rows(run, frames)
     uniforms = np.full((len(line), run.model.output.uniforms_per_frame), 0.4)
@@ -111,11 +109,7 @@ def test_distributions_and_ends_are_the_outputs(each):
 
 
 def test_draws_are_those_of_sample(each):
-    """Guards the draw; of the samples that float32 rounds differently, few, none is far off.
-
-    Each is drawn after what `seqmodel sample` drew: otherwise the first such one would change all
-    that follow.
-    """
+    """Each after what `sample` drew: few samples differ by float32's rounding, none is far off."""
     name, run, _, session = each
     for temperature in (1.0, 0.7, 0.0):
         sampler = Sampler(run.model, temperature=temperature, guidance=1.0)

@@ -57,9 +57,7 @@ def test_it_says_what_it_is():
 
 @pytest.mark.parametrize("name", RUNS)
 def test_it_is_valid_and_the_readmes_example_draws(name, tmp_path):
-    """Guards other runtimes, stricter than onnxruntime; files that are compared; and the example,
-    which needs neither seqmodel nor torch.
-    """
+    """Guards stricter runtimes, equal bytes, an example that needs no torch."""
     (code,) = re.findall(r"^```python\n(.*?)^```$", README.read_text(), re.MULTILINE | re.DOTALL)
     frame, options = RUNS[name]
     run = run_of(frame, **options)

@@ -28,7 +28,7 @@ IMPOSTOR = "unit: gru\nh = phi(W x + U h' + b)\n"
 LAYERS = {"layers": 2, "bias": False, "zoneout": 0.3}
 HARD = {"gate_activation": "hard-sigmoid", "activation": "sigmoid"}
 RELU = {"activation": "relu"}
-CASES = [(unit, {}) for unit in (*UNITS, *zoo(), ODD, IMPOSTOR)] + [
+CASES = [(unit, {}) for unit in (*UNITS, *[*zoo()][::4], ODD, IMPOSTOR)] + [
     *((unit, LAYERS) for unit in ("gru-reset-after", ODD)),
     *((unit, HARD) for unit in ("lstm", "mgu", ODD)),
     ("gru-reset-after", RELU),
@@ -37,9 +37,7 @@ CASES = [(unit, {}) for unit in (*UNITS, *zoo(), ODD, IMPOSTOR)] + [
 
 @pytest.mark.parametrize(("unit", "options"), CASES, ids=lambda value: str(value)[:12])
 def test_a_unit_is_that_of_the_specification(unit, options):
-    """Guards the order of gates, a z that weighs the other side, peepholes, states between calls,
-    ONNX's own steeper hard sigmoid; and the speed of the nine, which a scan would not have.
-    """
+    """Guards gates' order, states between calls, ONNX's own hard sigmoid, and operators' speed."""
     run, frames = run_of(music_frames(), unit=unit, output="bernoulli", **options), song(60)
     session = Session(run)
     at_once, after = session(heard(frames))["logits"], session.state

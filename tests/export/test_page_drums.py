@@ -14,10 +14,7 @@ NOTES = "page.player.notes.map((n) => [n.first, n.last, n.key + 35, n.velocity, 
 
 @pytest.mark.usefixtures("silent_console", "unoptimised")
 def test_hits_are_those_of_sample_each_for_a_frame(chrome, tmp_path, make_run, write_page):
-    """Guards against hits that merge where a sound is struck in frame after frame, that are struck
-    again where the page stops and goes on, and that are saved as a piano's notes; keys without a
-    name; and silence for a pad that sends the end of a hit right behind its beginning.
-    """
+    """Guards against hits that merge, are struck again after a stop, or saved as a piano's."""
     run = make_run(tmp_path / "a kit", model="tied", unit="gru", kit=True, end=False)
     page = write_page(run)
     chrome.open(page)

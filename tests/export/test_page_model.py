@@ -27,6 +27,7 @@ U has 3 heads
 """Every construct of the language, and names that JavaScript reserves."""
 
 TIED = {"model": "tied"}
+HARD = {"gate_activation": "hard-sigmoid", "bias": False}
 VOICED = {
     "motifs": {**TIED, "unit": "mgu", "output": "bernoulli", "motifs": True},
     "resting": {
@@ -41,17 +42,13 @@ MODELS = {
     **VOICED,
     "default": {**TIED, "unit": "lstm", "end": True},
     "mine over sru": {**TIED, "unit": MINE, "note_unit": "sru", "layers": 2},
-    "drums": {**TIED, "unit": "lstm", "kit": True},
-    "bars alone": {**TIED, "unit": "tanh", "hidden": 5, "clock": False, "echo": False},
-    "zoneout": {**TIED, "unit": "lstm", "zoneout": 0.2},
-    "stack": {"unit": "lstm", "layers": 2, "gate_activation": "hard-sigmoid", "bias": False},
+    "drums": {**TIED, "unit": "tanh", "kit": True, "clock": False, "echo": False},
+    "stack": {"unit": "lstm", "layers": 2, "zoneout": 0.2, **HARD},
 }
 
 
 def check_voices(chrome, run):
-    """Voices are those that `sample --fill` draws below a melody with a rest, and a note held on
-    when it has become the highest. So low that particles often have the same past.
-    """
+    """Voices are those that `sample --fill` draws below a melody with a rest; few particles."""
     melody, onsets = np.zeros((14, 88), np.uint8), np.zeros((14, 88), np.uint8)
     for key, first, last in ((12, 0, 4), (7, 2, 7), (24, 9, 12), (2, 12, 14)):
         melody[first:last, key] = onsets[first, key] = 1
@@ -128,7 +125,7 @@ def test_a_piece_ends_where_it_freezes(chrome, tmp_path, make_run, write_page):
 def test_hits_that_are_struck_again_are_no_chord_that_is_held(chrome, tmp_path,
                                                               make_run, write_page):  # fmt: skip
     """Guards against drums that end as soon as two frames have the same hits."""
-    run = make_run(tmp_path, **MODELS["drums"], end=True)
+    run = make_run(tmp_path, **TIED, unit="lstm", kit=True, end=True)
     run.model.encoder.clock.lengths[0] = 2
     run = replace(run, frame=replace(run.frame, longest_chord=1))
     chrome.open(write_page(run))

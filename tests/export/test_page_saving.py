@@ -7,13 +7,12 @@ import mido
 import numpy as np
 import pytest
 import soundfile
+from playing import NOTES, STATUS, notes_in
 
 from seqmodel.export.page.render import export_page
 from seqmodel.sampling.sampler import Sampler
 
 pytestmark = pytest.mark.usefixtures("silent_console")
-
-STATUS = "document.querySelector('#status').value"
 
 
 def level(sound, rate, begin, end, frequency):
@@ -24,9 +23,7 @@ def level(sound, rate, begin, end, frequency):
 
 
 def test_music_is_saved_as_the_sound_of_each_instrument(chrome, page, tmp_path):
-    """Guards against notes at a wrong time or pitch, also where it is rendered part by part: A4 at
-    0 s, C5 over the edge of a part, E5 behind it; and an instrument that is chosen and not played.
-    """
+    """A4 at 0 s, C5 over the edge of a rendered part, E5 behind it, as the instrument sounds."""
     chrome.open(page)
     chrome.run("(location.href = '#seed=1&t=1&bpm=120&opening=69.0.4_72.36.8_76.48.4', 0)")
     chrome.wait("page.player.given.length === 3")
@@ -54,20 +51,24 @@ def test_music_is_saved_as_the_sound_of_each_instrument(chrome, page, tmp_path):
 
 def test_this_piece_or_all_since_the_start_is_saved(chrome, page, tmp_path):
     chrome.open(page)
+    assert chrome.run("document.querySelector('[data-suffix]').disabled")
+    chrome.run("page.player.setPace(4)")
     chrome.play_until(3)
     while chrome.run("page.player.pieces.length") < 3:
         chrome.play_until(chrome.run("page.player.next") + 10)
     begins = chrome.run("page.player.pieces.at(-1).first")
-    chrome.play_until(begins + 12)
-    told = chrome.run("page.player.notes.map((n) => [n.first, n.key + 21])")
+    heard = chrome.play_until(begins + 12)
+    told = chrome.run(NOTES)
     for part, first in (("all", 0), ("piece", begins)):
-        notes = []
-        for track in mido.MidiFile(file=chrome.saved(tmp_path / part, "mid", part)).tracks:
-            ticks = np.cumsum([message.time for message in track]).tolist()
-            struck = zip(ticks, track, strict=True)
-            notes += [[at // 120, m.note] for at, m in struck if m.type == "note_on"]
-        assert sorted(notes) == sorted([at - first, key] for at, key in told if at >= first)
-        assert notes
+        file = mido.MidiFile(file=chrome.saved(tmp_path / part, "mid", part))
+        assert (file.type, file.ticks_per_beat) == (1, 480)
+        assert [m.tempo for m in file.tracks[0] if m.type == "set_tempo"] == [125_000]
+        notes = [
+            (120 * (begin - first), 120 * ((end or heard) - first), *of)
+            for begin, end, *of, _ in told
+            if begin >= first
+        ]
+        assert notes_in(file, "drawn") == sorted(notes) != []
 
 
 def test_a_browser_without_sound_says_so_within_a_second(chrome, page):

@@ -8,7 +8,7 @@ import pytest
 import soundfile
 import torch
 from onnx_sessions import steer
-from playing import OWN
+from playing import OWN, STATUS
 
 from seqmodel.config import resolve
 from seqmodel.errors import UsageError
@@ -24,7 +24,6 @@ pytestmark = pytest.mark.usefixtures("silent_console")
 
 FRAMES = 240
 KNOWN = {"who": ("a", "b"), "n": ("1", "2", "3")}
-STATUS = "document.querySelector('#status').value"
 
 
 def make_run(folder, *, rate=8000, dtype="int16", labels=None, **options):
@@ -173,7 +172,7 @@ def test_it_sounds_and_its_waveform_is_drawn(chrome, heard):
       .getImageData(0, 0, 320, 700).data.buffer).filter((pixel) => pixel).length"""
     chrome.wait("page.player.position > 20")  # a second: the line of silence alone has 320
     assert chrome.run(inked) > 400
-    names = {name for _, name in chrome.accessible("button", "slider", "textbox", "image")}
+    names = {name.strip() for _, name in chrome.accessible("button", "slider", "textbox", "image")}
     assert names == {
         *("Pause", "Start over", "Copy link", "Save as WAV", "Waveform", "Seed", "New seed"),
         *("Temperature", "Volume"),

@@ -63,10 +63,7 @@ def test_a_tone_is_at_its_time_and_frequency_in_a_spectrogram(rate):
 
 
 def test_pictures_of_sound_share_a_scale():
-    """Guards against a quiet sample that looks as loud as the real piece beside it.
-
-    A sine's loudest cell says its level: 255 steps from -90 to -10 dB.
-    """
+    """Guards against a quiet sample that looks as loud as a real piece: -90 to -10 dB."""
     sine = np.sin(2 * np.pi * 1000 * np.arange(8000) / 8000)
     for level in (0, -20, -40, -80, -120):
         _, grid = shades(10 ** (level / 20) * sine)

@@ -58,6 +58,7 @@ def check_dataset(corpus, folder):
     assert {*batches.random_variants(dataset.frame, 1000, 1, 2, 3).tolist()} == {0, 1}
 
 
+@pytest.mark.usefixtures("unoptimised")
 def test_a_model_of_it_is_trained_scored_and_sampled(registered, corpus, tmp_path, monkeypatch):
     """From files to new files, through each command, with nothing but the folder and the row."""
     monkeypatch.chdir(tmp_path)

@@ -1,15 +1,13 @@
-"""Models with random weights, and the two ways to sample from them."""
+"""Models with random weights, and what they read."""
 
 import numpy as np
 import torch
 
 from seqmodel.config import resolve
 from seqmodel.data.bundled import FRAMES
-from seqmodel.kernels.uniforms import Uniforms
 from seqmodel.media.registry import medium_of
 from seqmodel.model.build import build_model, with_sizes
 from seqmodel.model.clock import Clock
-from seqmodel.sampling.sampler import Sampler, plain_sampler
 
 
 def model_of(options, frame=FRAMES):
@@ -51,13 +49,3 @@ def read_however_cut(encoder, frames, start):
         past = encoder.append(past, frame)
     assert all(map(torch.equal, past, whole.last))
     return whole
-
-
-def compiled_and_plain(model, prime, steps):
-    """A piece of each that goes on from `prime` (T, D), by the same uniforms; whether it ended."""
-    sampler = Sampler(model, chunk=steps)
-    compiled, ended = next(sampler.draw(Uniforms(3), prime=prime))
-    with torch.no_grad():
-        draws = plain_sampler(sampler.double, steps, 1.0)
-        plain, _ = next(draws(sampler.read(prime), Uniforms(3), 0))
-    return np.asarray(compiled), np.asarray(plain), ended

@@ -6,13 +6,11 @@ from statistics import NormalDist
 import numpy as np
 import pytest
 import torch
-from models import clock_of, compiled_and_plain, random_model
+from models import clock_of, random_model
 
 from seqmodel.evaluation.likelihood import likelihood
-from seqmodel.kernels.uniforms import Uniforms
 from seqmodel.model.build import build_model, with_sizes
 from seqmodel.model.clock import DIGITS, HORIZONS, MAX_LENGTHS, ODDS_SCALE, Clock
-from seqmodel.sampling.sampler import Sampler
 
 pytestmark = pytest.mark.usefixtures("unoptimised")
 
@@ -96,38 +94,11 @@ def tied(output, *, lengths=LENGTHS, **options):
     return model
 
 
-@pytest.mark.parametrize(
-    ("output", "echo", "clock", "metre"),
-    [
-        ("bernoulli", False, True, False),
-        ("bernoulli", True, False, True),
-        ("note-unit", True, True, True),
-    ],
-)
-def test_compiled_and_plain_sampling_read_the_same_clock(output, echo, clock, metre):
-    """From a primer, whose frames count, to the end, or beyond the table's rows."""
-    model = tied(output, echo=echo, end=clock, clock=clock, metre=metre)
-    prime = np.random.default_rng(3).random((7, 88)) < 0.2
-    compiled, plain, ended = compiled_and_plain(model, prime, 96)
-    assert ended == clock
-    np.testing.assert_array_equal(compiled, plain)
-
-
 def without_evidence(model):
     """The model, its ends left to the clock."""
     with torch.no_grad():
         model.output.ending.weight[:, :-1] = 0
     return model
-
-
-@pytest.mark.parametrize("temperature", [0.7, 1.3])
-def test_samples_last_as_long_as_training_pieces(temperature):
-    """Without the clock they end at any time, on average after its mean."""
-    lengths = [20] * 30 + [30] * 30
-    sampler = Sampler(without_evidence(tied("bernoulli", lengths=lengths)), temperature=temperature)
-    found = [len(next(sampler.draw(Uniforms(1, k)))[0]) for k in range(60)]
-    assert len([length for length in found if 18 <= length <= 32]) > 54
-    assert {20, 30} <= set(found)
 
 
 def test_training_starts_from_the_lengths_of_the_training_pieces(make_config, dataset):

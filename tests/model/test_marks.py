@@ -71,10 +71,7 @@ def test_notes_that_sound_on_are_held():
 
 
 def features_by_definition(levels, kind, parts):
-    """What each strike of known level of a piece (T, D) reads, from a list of all before it.
-
-    With parts (T, D) it also reads the levels of its own; -1 if that is unknown.
-    """
+    """What each strike of known level of a piece (T, D) reads; with parts (T, D) of its own too."""
     means = np.array(kind.means)
     value = np.append(0, (means - means.mean()) / means.std())
     known: list[tuple[int, int, int]] = []  # (frame, note, level)

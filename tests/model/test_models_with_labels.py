@@ -6,13 +6,12 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from models import compiled_and_plain, random_model
+from models import random_model
 from refusals import refused
 
 from seqmodel.config import Config
 from seqmodel.data.batches import Batch
-from seqmodel.data.bundled import FRAMES, FRAMES_WITH_ONSETS
-from seqmodel.media.audio.frames import AudioFrames
+from seqmodel.data.bundled import FRAMES
 from seqmodel.media.labels import combinations, natsorted
 from seqmodel.model import sequence
 from seqmodel.model.sequence import LABEL_DROPOUT
@@ -48,27 +47,6 @@ def test_a_label_is_a_bias_of_the_unit_and_of_the_output():
     assert torch.equal(found[:, 1], untold[:, 1])
     assert not torch.allclose(found[:, 0], untold[:, 0], rtol=1e-3)
     assert torch.allclose(of_all, expected, rtol=1e-12)
-
-
-@pytest.mark.usefixtures("unoptimised")
-@pytest.mark.parametrize(
-    ("frame", "options"),
-    [
-        (FRAMES, {"model": "frame-wise", "unit": "own_modules:LayerNormLSTM"}),
-        (FRAMES_WITH_ONSETS, {"model": "tied", "output": "bernoulli", "rests": True}),
-        (FRAMES_WITH_ONSETS, {"model": "tied", "rests": True}),
-        (AudioFrames(8000, 3), {"model": "sample-wise"}),
-    ],
-)
-def test_compiled_sampling_is_told_too(frame, options):
-    """Guards the place of the columns in x, and beside h, where both begin or end with others."""
-    model = random_model({"end": False, **options}, replace(frame, known_labels=KNOWN), std=0.2)
-    prime, drawn = np.zeros((3, frame.frame_size), np.float32), []
-    for labels in ([0, 0], [1, 3]):
-        compiled, plain, _ = compiled_and_plain(model.conditioned(labels), prime, 15)
-        np.testing.assert_array_equal(compiled, plain)
-        drawn.append(compiled)
-    assert (drawn[0] != drawn[1]).any()
 
 
 def test_in_training_a_tenth_of_each_label_is_left_out():

@@ -12,6 +12,7 @@ from frequencies import assert_frequent
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from models import clock_of, model_of, random_model, read_however_cut
+from piece_nats import frame_and_end_nats
 
 from seqmodel import units
 from seqmodel.config import MODELS
@@ -232,17 +233,16 @@ def test_without_echo_and_clock_there_is_no_memory():
     assert len(model.start(1).tensors()) == 2
 
 
-@pytest.mark.parametrize("first_change", [False, True])
-def test_likelihood_is_frequency_with_all_that_is_remembered(first_change):
+def test_likelihood_is_frequency_with_all_that_is_remembered():
     """Whole pieces of two notes and five frames: guards against a draw that reads other inputs."""
     torch.manual_seed(3)
     bars = signature_row(signatures([(0, (3, 8)), (2, (2, 4))], 5), Grid.of_beats(2))
     inputs = {"echo": True, "ages": True, "motifs": True, "bars": bars}
-    encoder = NoteEncoder(2, **inputs, clock=clock_of([2, 3, 5]), first_change=first_change)
+    encoder = NoteEncoder(2, **inputs, clock=clock_of([2, 3, 5]), first_change=True)
     width = 3 + encoder.skip_size
     unit = units.make("gru", encoder.input_size, 3)
     pitch = units.make("gru", width + below_size(onsets=False), 3)
-    output = NoteUnitOutput(width, pitch, 2, end=True, first_change=first_change)
+    output = NoteUnitOutput(width, pitch, 2, end=True, first_change=True)
     output.limit_ends(3 + encoder.end_skip_size)
     model = SequenceModel(encoder, unit, output)
     for weight in model.parameters():
@@ -257,12 +257,8 @@ def test_likelihood_is_frequency_with_all_that_is_remembered(first_change):
     model.double()
     for content, ended in found:
         frames = torch.tensor(np.frombuffer(content, int).reshape(-1, 1, 2), dtype=torch.float64)
-        last = torch.zeros(len(frames), 1, dtype=torch.float64)
-        last[-1] = float(ended)
-        with torch.no_grad():
-            read = model.read(frames, model.start(1))
-            nats = output.score(read.h, read.frames, read.past) + output.end_score(read.h, last)
-        expected.append(draws * float(torch.exp(-nats.sum())))
+        nats, ends = frame_and_end_nats(model, frames, ended)
+        expected.append(draws * float(torch.exp(-nats.sum() - ends.sum())))
     assert_frequent(list(found.values()), expected, draws, least=20)
 
 
@@ -292,13 +288,17 @@ def test_real_time_and_the_usual_are_told_apart():
     assert np.array_equal(seconds.metres({}), FRAMES.metres({}))
 
 
+def with_metres(split):
+    """The split, each piece in another metre than the next."""
+    facts = [{"metre": [[0, *METRES[k % len(METRES)]]]} for k in range(len(split))]
+    pieces = [replace(p, facts=m) for p, m in zip(split.pieces, facts, strict=True)]
+    return replace(split, pieces=pieces)
+
+
 def test_likelihoods_are_of_each_pieces_own_metre(dataset):
     """Guards pieces that trade their metres in a batch, and windows that begin them anew."""
     model = random_model({"model": "tied", "output": "note-unit", "end": False}, seed=4)
-    split = dataset["valid"]
-    metres = [{"metre": [[0, *METRES[k % len(METRES)]]]} for k in range(len(split))]
-    pieces = [replace(p, facts=m) for p, m in zip(split.pieces, metres, strict=True)]
-    split = replace(split, pieces=pieces)
+    split = with_metres(dataset["valid"])
     nats = likelihood(model, split).piece_nats
     for k, piece in enumerate(split):
         given = split.metres(np.array([k]))
@@ -307,19 +307,14 @@ def test_likelihoods_are_of_each_pieces_own_metre(dataset):
             h, frames, past, _ = model.read(line, model.start(1, given))
             own = float(model.output.score(h, frames, past).sum())
         assert nats[k] == pytest.approx(own, rel=1e-4)
-    usual = likelihood(model, replace(split, pieces=dataset["valid"].pieces)).piece_nats
+    usual = likelihood(model, dataset["valid"]).piece_nats
     assert (abs(usual[1:] - nats[1:]) > 1e-3).any()
 
 
 def test_training_is_on_each_pieces_own_metre(dataset, make_config):
     """The nats of a batch's first window, without dropout, are those of the pieces' metres."""
     config = make_config(model="tied", bars=True, unit="gru", hidden=3, output="auto")
-    split = dataset["train"]
-    facts = [{"metre": [[0, *METRES[k % len(METRES)]]]} for k in range(len(split))]
-    split = replace(
-        split,
-        pieces=[replace(p, facts=m) for p, m in zip(split.pieces, facts, strict=True)],
-    )
+    split = with_metres(dataset["train"])
     state = TrainingState(with_sizes(config, split.frame), split, torch.device("cpu"))
     torch.nn.init.normal_(next(state.model.unit.parameters()))
     batch = load(split, np.arange(3))

@@ -157,9 +157,7 @@ def test_features_are_what_their_definitions_say(rate, orders, lags, step, grid,
 
 
 def test_a_limited_level_leaves_the_start_of_a_quiet_piece_alone():
-    """Guards against a limit that cuts the level by which units learn to scale, that lets a burst
-    pass, or that runs from before it was measured, which store 0, have as well.
-    """
+    """Guards against a limit that lets a burst pass, or cuts runs that store none, 0."""
     predictors, known, memory = start(8000, 1)
     samples = torch.from_numpy(np.random.default_rng(3).integers(-3, 4, (1100, 1)) / FULL)
     samples[1000:] *= 3000
@@ -219,10 +217,7 @@ def test_memories_of_earlier_versions_go_on():
 
 @pytest.mark.parametrize("guidance", [1.0, 8.0])
 def test_pieces_with_labels_follow_their_course(guidance):
-    """By NumPy. Guards against the course of other labels or of another moment.
-
-    Also against voices that guidance keeps up without a course, after it, or without a limit.
-    """
+    """By NumPy. Guards against the course of other labels, and guidance without a limit."""
     T, rate, M, random = 420, 8000, 16, np.random.default_rng(3)
     late = torch.tensor([0.0, 0.0, 48.0]).double()
     widths = random.uniform(0, 0.2, (1, 50, M + 1))

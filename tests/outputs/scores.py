@@ -61,10 +61,7 @@ def assert_compiled_is_plain(output, h, frames, past=None, *, bound):
 
 
 def assert_compiled_draws_are_plain(output, chunks, temperature, uniforms_per_step):
-    """Sample for sample, over chunks of rows; the sample drawn is left for the encoder, raw.
-
-    Returns how often the piece ended.
-    """
+    """Sample for sample, each left raw for the encoder; returns how often the piece ended."""
     double, arena = copy.deepcopy(output).double(), Arena()
     chunk, H = chunks[0].shape
     h, x = arena.take(1, H), arena.take(1)

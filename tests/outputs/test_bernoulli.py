@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 from onsets import HELD, OFF, STRUCK, as_frames, random_states
-from scores import assert_compiled_is_plain, both, compiled
+from scores import both, compiled
 from torch.distributions import Bernoulli
 
 from seqmodel.outputs.bernoulli import BernoulliOutput
@@ -94,39 +94,6 @@ def test_a_uniform_below_the_probability_is_a_note(temperature):
     ends = output.ends(logits.expand(500, 8), uniforms)  # ignores temperature
     assert torch.equal(ends, uniforms[:, 7] < torch.sigmoid(torch.tensor(-1.0)))
     assert not BernoulliOutput(3, 4).ends(torch.zeros(1, 3), torch.zeros(1, 5))
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize(
-    ("size", "end", "onsets"),
-    [
-        *(((1, 1, 1, 1), True, True), ((7, 5, 33, 88), False, True)),
-        *(((200, 1, 195, 17), True, False), ((33, 4, 3, 31), False, False)),
-    ],
-)
-def test_compiled_score_is_the_plain_one(size, end, onsets, dtype):
-    """With large and saturated logits."""
-    T, B, H, D = size
-    torch.manual_seed(0)
-    output = BernoulliOutput(H, D, end=end, onsets=onsets).to(dtype)
-    with torch.no_grad():
-        output.linear.weight.mul_(20)
-        output.linear.bias[[0, -1]] = 200
-    h = torch.randn(T, B, H, dtype=dtype)
-    frames, past = (torch.rand(T, B, D) < 0.3).to(dtype), None
-    if onsets:
-        frames, past = tensors(random_states(2, T, B, D, density=0.7), dtype)
-    bound = 1e-12 if dtype == torch.float64 else 2e-6
-    assert_compiled_is_plain(output, h, frames, past, bound=bound)
-
-
-def test_compiled_score_propagates_nan():
-    """Guards against scoring a diverged model as a sound one."""
-    output = BernoulliOutput(2, 3)
-    h = torch.zeros(2, 1, 2)
-    h[1, 0, 0] = float("nan")
-    nats = output.score(h, torch.zeros(2, 1, 3))
-    assert nats.isnan().tolist() == [[False], [True]]
 
 
 # ---- onsets -------------------------------------------------------------------------------------

@@ -5,9 +5,11 @@ import math
 import numpy as np
 import pytest
 import torch
+from made import categorical as make
+from made import mu_law_rows as random_rows
 from noise import in_memory
 from scipy import special
-from scores import assert_compiled_draws_are_plain, assert_compiled_is_plain, both, compiled, plain
+from scores import assert_compiled_draws_are_plain, both
 
 from seqmodel.media.audio import mu_law
 from seqmodel.media.audio.frames import AudioFrames
@@ -16,23 +18,6 @@ from seqmodel.outputs.protocol import Window
 
 H, S = 9, 3
 SAMPLES = torch.from_numpy(mu_law.SAMPLES)
-
-
-def make(*, frame_size=S, hidden=H, seed=0):
-    """An output in float64 with no parameter at zero."""
-    torch.manual_seed(seed)
-    output = CategoricalOutput(hidden, frame_size, 256).double()
-    with torch.no_grad():
-        output.linear.weight.normal_(0, 1)
-        output.linear.bias.normal_(0, 2)
-    return output
-
-
-def random_rows(rows, pieces=2, *, frame_size=S, hidden=H):
-    """Rows of h (T S, B, H), and frames (T, B, S) of any levels."""
-    h = torch.randn(rows * frame_size, pieces, hidden, dtype=torch.float64)
-    levels = torch.randint(0, 256, (rows, pieces, frame_size))
-    return h, SAMPLES[levels].double()
 
 
 def levels_of(samples):
@@ -59,36 +44,6 @@ def test_nats_are_those_of_the_equations(score):
             levels = levels_of(frames[t, b])
             chances = [log_chances(output, h[t * S + s, b])[levels[s]] for s in range(S)]
             assert ours[t, b].item() == pytest.approx(-sum(chances), rel=1e-12)
-
-
-@pytest.mark.usefixtures("two_threads")
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize(
-    ("sizes", "most"),
-    [((1, 1, 4, 1), 0), ((35, 2, 33, 4), 0), ((35, 2, 33, 4), 1e3), ((3, 2, 195, 10), 0)],
-)
-def test_compiled_score_is_the_plain_one(sizes, most, dtype):
-    """With levels of no weight, and with logits whose exponentials overflow."""
-    rows, pieces, hidden, frame_size = sizes
-    output = make(frame_size=frame_size, hidden=hidden).to(dtype)
-    with torch.no_grad():
-        output.linear.weight.mul_(3 / math.sqrt(hidden))
-        output.linear.bias[::4] = -1e4
-        output.linear.bias[1::64] += most
-    h, frames = random_rows(rows, pieces, frame_size=frame_size, hidden=hidden)
-    bound = 1e-12 if dtype == torch.float64 else 1e-4
-    assert_compiled_is_plain(output, h.to(dtype), frames.to(dtype), bound=bound)
-
-
-@both
-def test_nan_is_not_hidden_and_no_frames_have_no_nats(score):
-    output = make()
-    h, frames = random_rows(2)
-    h[0, 0, 0] = math.nan
-    assert score(output, h, frames).isnan().tolist() == [[True, False], [False, False]]
-    h, frames = random_rows(0)
-    nats = output.score(h, frames, None) if score is compiled else plain(output, h, frames)
-    assert nats.shape == (0, 2)
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.3])

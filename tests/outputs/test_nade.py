@@ -5,36 +5,14 @@ import itertools
 import numpy as np
 import pytest
 import torch
-from onsets import HELD, OFF, STRUCK, as_frames, random_states
-from same_draws import assert_strikes_are_possible, same_draws
-from scores import assert_close, assert_compiled_is_plain, plain
+from made import nade as make
+from made import some_frames
+from onsets import HELD, OFF, STRUCK, as_frames
+from scores import assert_close, plain
 
-from seqmodel.data.bundled import FRAMES
-from seqmodel.evaluation.likelihood import likelihood
-from seqmodel.model.build import build_model
 from seqmodel.outputs.nade import NadeOutput
-from seqmodel.runs.folder import load_run
-from seqmodel.sampling import sampler
 
 H = 5
-
-
-def make(notes, width, *, hidden=H, end=False, onsets=False, dtype=torch.float64):
-    """An output with no parameter at zero, whose numbers depend strongly on each other."""
-    torch.manual_seed(0)
-    output = NadeOutput(hidden, notes, width, end=end, onsets=onsets).to(dtype)
-    with torch.no_grad():
-        output.V.normal_(0, 2)
-        output.U.normal_()
-    return output
-
-
-def some_frames(*shape, onsets=False, dtype=torch.float64):
-    """Frames (T, ..., F) and those before them, None without onsets."""
-    if not onsets:
-        return (torch.rand(*shape) < 0.3).to(dtype), None
-    frames = torch.from_numpy(as_frames(random_states(2, *shape, density=0.4))).to(dtype)
-    return frames, torch.cat([torch.zeros_like(frames[:1]), frames[:-1]])
 
 
 def all_frames(numbers):
@@ -136,37 +114,13 @@ def test_its_hidden_units_do_not_stay_alike():
 # ---- compiled -----------------------------------------------------------------------------------
 
 
-@pytest.mark.usefixtures("two_threads")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize(
-    ("notes", "width", "shape", "onsets", "threads"),
-    [
-        *((7, 5, (0, 2), False, 1), (1, 1, (1, 1), False, 2), (88, 1, (11, 3), False, 1)),
-        *((89, 5, (11, 3), False, 3), (1, 1, (1, 1), True, 1), (88, 64, (11, 3), True, 1)),
-        *((89, 5, (40, 2), True, 2), (19, 21, (37, 5), False, 3)),
-    ],
-)
-def test_compiled_score_is_the_plain_one(notes, width, shape, onsets, threads, dtype):
-    """In logits too; empty, full and single-note frames are among the rows."""
-    torch.set_num_threads(threads)
-    output = make(notes, width, hidden=13, end=width == 5, onsets=onsets, dtype=dtype)
-    h = torch.randn(*shape, 13, dtype=dtype)
-    frames, past = some_frames(*shape, notes, onsets=onsets, dtype=dtype)
-    if not onsets:
-        frames[2:3], frames[3:4] = 0, 1
-        frames[4:5] = torch.eye(notes, dtype=dtype)[-1]
+def test_compiled_logits_are_the_plain_ones(dtype):
+    output = make(89, 5, onsets=True, dtype=dtype)
+    h, (frames, _) = torch.randn(11, 3, H, dtype=dtype), some_frames(11, 3, 89, onsets=True)
+    logits = output.conditional_logits(output(h), frames.to(dtype))
     bound = 1e-12 if dtype == torch.float64 else 5e-6
-    assert_compiled_is_plain(output, h, frames, past, bound=bound)
-    logits = output.conditional_logits(output(h), frames)
-    assert_close([output.note_logits(h, frames)], [logits], bound)
-
-
-def test_a_nan_in_h_shows_only_in_its_row():
-    """Guards against scoring a diverged model as a sound one."""
-    h = torch.zeros(3, 1, H, dtype=torch.float64)
-    h[1, 0, 0] = float("nan")
-    nats = make(7, 5).score(h, some_frames(3, 1, 7)[0])
-    assert nats.isnan().flatten().tolist() == [False, True, False]
+    assert_close([output.note_logits(h, frames.to(dtype))], [logits], bound)
 
 
 # ---- the draw -----------------------------------------------------------------------------------
@@ -192,44 +146,3 @@ def test_the_temperature_divides_each_conditional_logit(temperature, onsets):
         np.testing.assert_array_equal(frame, expected)
         logit = output(h[row])[-1]
         assert bool(drawn.ended[row]) == bool(uniforms[row, -1] < torch.sigmoid(logit))
-
-
-@pytest.mark.usefixtures("unoptimised")
-@pytest.mark.parametrize(
-    ("unit", "width", "end", "onsets"),
-    [("lstm", 64, True, False), ("gru", 13, True, True)],
-)
-def test_compiled_and_plain_sampling_draw_the_same(
-    make_config, struck_dataset, monkeypatch, unit, width, end, onsets
-):
-    """Across a chunk boundary; no impossible frame is drawn."""
-    monkeypatch.setattr(sampler, "CHUNK", 12 if onsets else 5)
-    torch.manual_seed(7)
-    config = make_config(unit=unit, hidden=21, output="nade", nade_hidden=width, end=end)
-    model = build_model(config, struck_dataset.frame if onsets else FRAMES)
-    with torch.no_grad():
-        model.output.linear.weight.mul_(4)
-        model.output.linear.bias[:88] = -1 if onsets else -3
-        model.output.V.normal_()
-        model.output.U.normal_(0, 0.5)
-        if end:
-            model.output.linear.bias[-1] = -6
-    for temperature in (0.8, 0.0):
-        frames = same_draws(model, temperature=temperature)
-        assert temperature == 0 or 0.005 < frames.mean() < 0.7
-        if onsets:
-            again = assert_strikes_are_possible(frames, np.zeros((1, 88)))
-            assert temperature == 0 or 0.05 < again.mean() < 0.95
-
-
-# ---- within a model -----------------------------------------------------------------------------
-
-
-def test_it_predicts_chords_better_than_independent_notes(make_config, dataset, train, tmp_path):
-    """Which chord of the tiny dataset comes next is uncertain: its notes depend on each other."""
-    nats = []
-    for options in ({"output": "nade", "nade_hidden": 12}, {}):
-        config = make_config(end=True, hidden=7, learning_rate=0.05, **options)
-        folder = train(config, tmp_path / str(len(nats))).folder
-        nats.append(likelihood(load_run(folder).model, dataset["valid"]).nats_per_frame)
-    assert nats[0] < nats[1]

@@ -5,6 +5,9 @@ import math
 import numpy as np
 import pytest
 import torch
+from made import STEP
+from made import anchored_rows as random_rows
+from made import sample_logistic as make
 from scipy import special
 from scores import (
     LEVELS,
@@ -15,44 +18,9 @@ from scores import (
     exact_nats,
 )
 
-from seqmodel.outputs.logistic import SampleLogisticOutput
 from seqmodel.outputs.protocol import Window
 
 H, S, K = 9, 3, 4
-STEP = 1 / 32768
-
-
-def make(*, frame_size=S, components=K, hidden=H, end=False):
-    """An output in float64 with no parameter at zero and components unlike each other."""
-    torch.manual_seed(0)
-    output = SampleLogisticOutput(hidden, frame_size, components, end=end).double()
-    with torch.no_grad():
-        output.linear.weight.normal_(0, 0.3)
-        output.linear.bias.normal_(0, 1)
-    return output
-
-
-def random_rows(rows, pieces=2, *, frame_size=S, hidden=H, level=None):
-    """Rows of h (T S, B, H), and frames (T, B, S) about their anchors.
-
-    A third of the rows keep to a grid of 16 steps for certain, or nearly so; for another third it
-    is uncertain, and their samples are off it.
-    """
-    h = torch.randn(rows * frame_size, pieces, hidden, dtype=torch.float64)
-    h[..., -4], h[..., -3] = 0, STEP
-    h[::3, :, -4], h[::3, :, -3] = torch.tensor([0.99, 1 - 2**-22])[:pieces], 16 * STEP
-    h[1::3, :, -4], h[1::3, :, -3] = 0.3, 16 * STEP
-    h[..., -2] *= 0.1
-    h[..., -1] = h[..., -1].exp() / 200 if level is None else level
-    raw = h[..., -2] + h[..., -1] * torch.randn(h.shape[:2], dtype=torch.float64)
-    raw = (raw / STEP).round().clamp(-32768, 32767) * STEP
-    raw[::3] = (raw[::3] / STEP / 16).round().clamp(-2048, 2047) * STEP * 16
-    return h, frames_of(raw, frame_size)
-
-
-def frames_of(raw, frame_size):
-    """Frames (T, B, S) of samples (T S, B)."""
-    return torch.stack([raw[s::frame_size] for s in range(frame_size)], -1)
 
 
 def mixture(output, row):
@@ -109,24 +77,6 @@ def test_probabilities_of_all_levels_sum_to_one(anchor, level, certainty, spacin
     assert torch.exp(-nats).sum().item() == pytest.approx(1, abs=1e-9)
 
 
-@pytest.mark.usefixtures("two_threads")
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize(
-    "sizes", [(1, 1, 4, 1, 1), (35, 2, 33, 4, 5), (7, 2, 195, 10, 10), (13, 1, 5, 1, 33)]
-)
-def test_compiled_score_is_the_plain_one(sizes, dtype):
-    """In value and every gradient, at both ends of the range too, with components of no weight."""
-    rows, pieces, hidden, frame_size, components = sizes
-    output = make(frame_size=frame_size, components=components, hidden=hidden).to(dtype)
-    with torch.no_grad():
-        output.linear.weight.mul_(3 / math.sqrt(hidden))
-        output.linear.bias[1:components:4] = -1e4
-    h, frames = random_rows(rows, pieces, frame_size=frame_size, hidden=hidden)
-    frames[::7], frames[3::7] = -1.0, 32767 / 32768
-    bound = 1e-12 if dtype == torch.float64 else 2e-4
-    assert_compiled_is_plain(output, h.to(dtype), frames.to(dtype), bound=bound)
-
-
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("level", [1e-30, STEP / 2, 2.0])
 @pytest.mark.parametrize("log_scale", [-1000.0, 0.0, 20.0, 1000.0])
@@ -148,18 +98,6 @@ def test_no_sample_costs_more_than_the_uniform_share_allows(score):
     h[..., -3], h[..., -2], frames[:] = STEP, 0.5, torch.tensor([-1.0, 32767 / 32768, 0.0])
     nats = score(output, h, frames)
     np.testing.assert_allclose(nats.detach(), S * 56 * math.log(2), rtol=1e-6)
-
-
-@both
-def test_nan_is_not_hidden_and_no_frames_have_no_nats_and_no_gradients(score):
-    output = make()
-    h, frames = random_rows(2)
-    h[0, 0, 0] = h[3, 1, -1] = math.nan
-    assert score(output, h, frames).isnan().tolist() == [[True, False], [False, True]]
-    nats = (output.score if score is compiled else output.plain_nats)(*random_rows(0), None)
-    assert nats.shape == (0, 2)
-    for slope in torch.autograd.grad(nats.sum(), list(output.parameters())):
-        assert (slope == 0).all()
 
 
 def log_cosh(x):

@@ -5,8 +5,6 @@ import pytest
 import torch
 from noise import in_memory
 
-from seqmodel.evaluation.likelihood import likelihood
-from seqmodel.media.audio.evaluation import audio_nats_per_frame
 from seqmodel.media.audio.frames import AudioFrames
 from seqmodel.model.build import build_model
 from seqmodel.outputs import samples as sample_blocks
@@ -66,33 +64,6 @@ def test_a_signal_whose_period_is_whole_blocks_is_predicted_at_every_sample(make
     z = output.standardised(torch.from_numpy(before.copy()))
     error = (z[:, :-1] @ output.predictor - z[:, -1]).abs().max()
     assert error < 0.1
-
-
-def linear_nats(pieces):
-    """Nats per sample of a Gaussian around the best linear prediction of order 16, of levels."""
-    padded = [np.concatenate([np.zeros(16), piece.ravel()]) for piece in pieces]
-    windows = [np.lib.stride_tricks.sliding_window_view(line, 17) for line in padded]
-    whole = np.concatenate(windows).astype(float)
-    past, target = whole[:, :16], whole[:, 16]
-    error = target - past @ np.linalg.lstsq(past, target, rcond=None)[0]
-    return np.log(error.std() * 32768) + np.log(2 * np.pi * np.e) / 2
-
-
-@pytest.mark.parametrize(("output", "worse"), [("gaussian", 0.0), ("logistic", 0.5)])
-def test_a_model_starts_at_a_trivial_one(make_audio_config, audio_dataset, output, worse):
-    """Before the first update: below a single Gaussian, and near the linear prediction."""
-    torch.manual_seed(0)
-    config = make_audio_config(output=output, hidden=40, components=10)
-    model = build_model(config, audio_dataset.frame)
-    train = audio_dataset["train"]
-    unaware = likelihood(model, train).nats_per_frame
-    model.output.start_at(train)
-    ours = likelihood(model, train).nats_per_frame
-    theirs = 10 * linear_nats(list(train))
-    if output == "gaussian":
-        theirs = audio_nats_per_frame(train, train, train.frame, discrete=False)["gaussian"]
-    assert ours < theirs + worse
-    assert ours < unaware - 3
 
 
 def test_strikes_start_at_how_often_sounding_notes_are_struck_again(make_config, struck_dataset):

@@ -1,20 +1,15 @@
 """Outputs with a row per note: probabilities that sum to one, compiled and plain the same."""
 
 import itertools
-from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
-from same_draws import same_draws
 
-from seqmodel.config import resolve
-from seqmodel.data.bundled import FRAMES
 from seqmodel.kernels.uniforms import Uniforms
-from seqmodel.model.build import build_model, with_sizes
 from seqmodel.outputs.bernoulli import BernoulliOutput, TiedBernoulliOutput
 from seqmodel.outputs.note_unit import NoteUnitOutput, notes_below
-from seqmodel.outputs.notes import note_count, with_forced_strikes
+from seqmodel.outputs.notes import with_forced_strikes
 from seqmodel.outputs.notes_tied import below_size
 from seqmodel.units import make
 
@@ -161,38 +156,3 @@ def test_a_uniform_below_a_notes_probability_given_those_below_is_a_note(kind, t
             p = 1 / (1 + np.exp(-logit[n] / heat - more)) if temperature else logit[n] > 0
             assert frame[n] == (p > uniform[n] if temperature else p), (frame, n)
     assert len(frames.unique(dim=0)) > 4 or not temperature
-
-
-def tied_model(unit, output, layers, *, end=True, hidden=21, frame=FRAMES, first=False):
-    torch.manual_seed(7)
-    options = {"model": "tied", "output": output, "unit": unit, "layers": layers, "end": end}
-    options |= {"first_change": first}
-    model = build_model(with_sizes(resolve(options | {"hidden": hidden}), frame), frame)
-    with torch.no_grad():  # so that the past and the notes matter
-        model.output.linear.weight.mul_(8)
-        model.output.linear.bias.fill_(-2)
-        if end:
-            model.output.ending.weight.mul_(4)
-            model.output.ending.bias.fill_(-5)
-    return model
-
-
-@pytest.mark.usefixtures("unoptimised")
-@pytest.mark.parametrize(
-    ("unit", "output", "layers"),
-    [
-        ("lstm", "note-unit", 2),
-        ("tanh", "note-unit", 1),
-        ("gru", "bernoulli", 2),
-    ],
-)
-def test_compiled_and_plain_sampling_draw_the_same(unit, output, layers, monkeypatch):
-    """Units on both axes, stacks, ends, onsets, drums and temperatures, note for note."""
-    monkeypatch.setattr("seqmodel.sampling.sampler.CHUNK", 2)
-    onsets = layers == 2
-    frame = replace(FRAMES, onsets=onsets, kit=unit == "tanh")
-    first = output == "note-unit" and unit in ("tanh", "gru", "lstm")
-    model = tied_model(unit, output, layers, frame=frame, first=first)
-    prime = random_frames(2, note_count(frame), onsets).numpy()
-    for temperature in (0.8, 0.0) if layers == 2 else (0.8,):
-        same_draws(model, temperature=temperature, prime=prime)

@@ -13,10 +13,8 @@ from onsets import as_frames, random_states
 from same_draws import assert_strikes_are_possible, same_draws
 
 from seqmodel import units
-from seqmodel.data.bundled import FRAMES
 from seqmodel.errors import SeqmodelError
 from seqmodel.kernels.uniforms import Uniforms
-from seqmodel.model.build import build_model
 from seqmodel.model.encoder import Past, WindowEncoder
 from seqmodel.model.sequence import Carry, SequenceModel
 from seqmodel.outputs.bernoulli import BernoulliOutput
@@ -70,40 +68,6 @@ def test_draws_follow_the_stated_stream(endless, seed, number, temperature):
     assert ours.shape == (300, 88)  # beyond one chunk of uniforms
     assert ours.dtype == np.uint8
     np.testing.assert_array_equal(ours, by_hand(endless, 300, seed, number, temperature))
-
-
-@pytest.mark.parametrize(
-    ("unit", "layers", "hidden", "dtype"),
-    [
-        ("lstm", 1, 1, torch.float32),
-        ("gru", 1, 8, torch.float64),
-        ("gru-reset-after", 1, 13, torch.float32),
-        ("lstm-layer-norm", 2, 21, torch.float64),
-        ("tanh", 2, 25, torch.float32),
-        ("lstm", 2, 25, torch.float64),
-    ],
-)
-def test_compiled_and_plain_sampling_draw_the_same(
-    make_config, monkeypatch, unit, layers, hidden, dtype
-):
-    """Units, stacks, ends, temperatures, products of all widths, across panel borders."""
-    monkeypatch.setattr(sample, "CHUNK", 20)
-    end = layers == 2
-    torch.manual_seed(7)
-    config = make_config(unit=unit, hidden=hidden, layers=layers, end=end)
-    model = build_model(config, FRAMES).to(dtype)
-    with torch.no_grad():  # far from the initial indifference, with a past that matters
-        model.output.linear.weight.mul_(8)
-        model.output.linear.bias.fill_(-3)
-        model.output.linear.bias[88:] = -8
-        for gate in model.unit.gates().values():
-            for term in ("V", "b", "bU"):
-                if gate.get(term) is not None:
-                    gate[term].uniform_(-1, 1)
-    prime = (torch.rand(9, 88) < 0.1).numpy()
-    for temperature in (1.0, 0.8, 0.0):
-        drawn = same_draws(model, temperature=temperature, prime=prime)
-        assert 0.005 < drawn.mean() < 0.98 or temperature == 0
 
 
 @pytest.mark.parametrize(("notes", "end"), [(1, True), (8, False), (13, True), (88, False)])

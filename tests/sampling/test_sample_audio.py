@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from frequencies import assert_frequent
+from piece_nats import frame_and_end_nats
 from same_draws import both_samplers, same_draws
 
 from seqmodel.config import resolve
@@ -68,10 +69,7 @@ def short_chunks(monkeypatch):
 
 @pytest.mark.usefixtures("short_chunks")
 def test_draws_follow_the_stated_stream():
-    """Of the logistic output, which is not compiled, and whose draw reads the samples before.
-
-    Uniforms are taken in order, frame by frame, whatever the chunk.
-    """
+    """Of the logistic output, which is not compiled, and whose draw reads the samples before."""
     model = frame_wise_model("logistic")
     double, temperature = copy.deepcopy(model).double(), 0.6
     stream, frames = Uniforms(3, 1), []
@@ -174,17 +172,6 @@ def sample_wise_model(frame_size, *, unit="gru", layers=1, log_scale=-1.0, rate=
     return model
 
 
-def nats_of(model, pieces, ended):
-    """-log P of pieces (N, T, S) drawn up to T frames, which have `ended` (N,) there or not."""
-    frames, T = pieces.transpose(0, 1), pieces.shape[1]
-    last = torch.zeros(T, len(pieces), dtype=torch.float64)
-    last[-1] = ended
-    with torch.no_grad():
-        reading = model.read(frames, model.start(len(pieces)))
-        nats = model.output.score(reading.h, reading.frames, reading.past)
-        return (nats + model.output.end_score(reading.h, last)).sum(0)
-
-
 def test_likelihood_is_frequency(monkeypatch):
     """Of whole pieces of two frames of two samples, with scales of about a step."""
     monkeypatch.setattr(sample, "CHUNK", 4)
@@ -199,7 +186,8 @@ def test_likelihood_is_frequency(monkeypatch):
         of_length = [key for key in found if len(key[0]) == length]
         pieces = torch.tensor([piece for piece, _ in of_length], dtype=torch.float64) / 32768
         ended = torch.tensor([ended for _, ended in of_length], dtype=torch.float64)
-        p = torch.exp(-nats_of(model.double(), pieces.view(len(pieces), -1, 2), ended))
+        frames = pieces.view(len(pieces), -1, 2).transpose(0, 1)
+        p = torch.exp(-sum(frame_and_end_nats(model.double(), frames, ended)).sum(0))
         expected += (p * draws).tolist()
         seen += [found[key] for key in of_length]
     assert_frequent(seen, expected, draws, least=60)

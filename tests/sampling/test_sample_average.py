@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from frequencies import assert_frequent
+from piece_nats import frame_and_end_nats
 
 from seqmodel import units
 from seqmodel.evaluation.likelihood import Likelihood, average
@@ -44,12 +45,9 @@ def scores(model, pieces):
     """Of pieces (T, 2), each with whether it ends there."""
     frame_nats, end_nats = [], []
     for piece, ended in pieces:
-        last = torch.zeros(len(piece), 1, dtype=torch.float64)
-        last[-1] = float(ended)
-        with torch.no_grad():
-            read = model.read(torch.tensor(piece).double().unsqueeze(1), model.start(1))
-            frame_nats.append(model.output.score(read.h, read.frames, read.past)[:, 0].numpy())
-            end_nats.append(model.output.end_score(read.h, last)[:, 0].numpy())
+        found = frame_and_end_nats(model, torch.tensor(piece).double().unsqueeze(1), ended)
+        for of_all, own in zip((frame_nats, end_nats), found, strict=True):
+            of_all.append(own[:, 0].numpy())
     nats, first = np.array([(n.sum(), n[0]) for n in frame_nats]).T
     lengths = np.array([len(piece) for piece, _ in pieces])
     return Likelihood(lengths, nats, first, {}, frame_nats, end_nats)

@@ -12,20 +12,18 @@ from drawing import (
     assert_agree,
     assert_backends_agree,
     gradients,
-    random_state,
     random_tensor,
     random_unit,
 )
 from forking import outcome
 from guards import guarded
 from random_texts import random_text
-from torch.func import functional_call
 
 from seqmodel.kernels import device
 from seqmodel.kernels.run import memory
 from seqmodel.kernels.run.memory import buffer
 from seqmodel.system import native
-from seqmodel.units import UNITS, make, zoo
+from seqmodel.units import make
 from seqmodel.units.cpu import recurrence
 
 __all__ = ["guarded"]  # buffers are guarded in every test here
@@ -49,15 +47,12 @@ TYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["f
 @pytest.mark.parametrize(
     ("known", "size", "wide"),
     [
-        *((known, (20, 7, 33, 88), WIDE[k % 2]) for k, known in enumerate(UNITS)),
         *(("lstm", size, WIDE[k % 2]) for k, size in enumerate(SIZES)),
-        *(("lstm-layer-norm", size, WIDE[k % 2]) for k, size in enumerate(SIZES[1::2])),
+        ("lstm-layer-norm", SIZES[3], WIDE[1]),
     ],
 )
-def test_values_and_gradients(known, size, wide, monkeypatch, request):
-    """Units at one size, sizes with one unit; both types with either way of summing."""
-    if size not in SIZES:
-        request.getfixturevalue("unoptimised")
+def test_values_and_gradients(known, size, wide, monkeypatch):
+    """Units are loops of one graph: odd ones follow, with texts; here are sizes, and both types."""
     monkeypatch.setattr(recurrence, "ROWS", wide)
     T, B, H, inputs = size
     dtype = torch.float32 if (wide > 1) == (T % 2 > 0) else torch.float64
@@ -66,12 +61,13 @@ def test_values_and_gradients(known, size, wide, monkeypatch, request):
 
 
 @pytest.mark.usefixtures("two_threads")
-@pytest.mark.parametrize("wide", WIDE)
 @pytest.mark.parametrize(
-    ("known", "size", "dtype"),
+    ("known", "size", "dtype", "wide"),
     [
-        *(("lstm", (40, 7, 33, 88), torch.float32), ("gru", (70, 1, 256, 41), torch.float32)),
-        *(("gru", (40, 7, 33, 88), torch.float64), ("lstm", (70, 1, 256, 41), torch.float64)),
+        ("lstm", (40, 7, 33, 88), torch.float32, WIDE[0]),
+        ("gru", (70, 1, 256, 41), torch.float32, WIDE[1]),
+        ("gru", (40, 7, 33, 88), torch.float64, WIDE[1]),
+        ("lstm", (70, 1, 256, 41), torch.float64, WIDE[0]),
     ],
 )
 def test_sparse_inputs(known, size, dtype, wide, monkeypatch):
@@ -151,7 +147,7 @@ def test_activations_and_biases(known, s, phi, bias, dtype):
     assert_backends_agree(unit, random_tensor(5, 3, 7, dtype=dtype), BOUND[dtype])
 
 
-@pytest.mark.parametrize("known", ["lstm", "gru", "tanh"])
+@pytest.mark.parametrize("known", ["lstm", "gru"])
 def test_saturation_and_values_that_are_not_finite(known):
     """Guards against exp overflowing, and nan that does not spread as in the specification."""
     unit, x = random_unit(known, 5, 33, dtype=torch.float32), random_tensor(5, 7, 5)
@@ -222,22 +218,6 @@ def test_a_mean_is_exact_and_the_same_in_any_batch(H, itemsize):
     assert torch.equal(h, torch.cat([unit(x[:4])[0], unit(x[4:])[0]]))
 
 
-@pytest.mark.parametrize("lengths", [None, torch.tensor([1, 3])], ids=["dense", "ragged"])
-def test_finite_differences_of_gradients(lengths):
-    """Which the backend differentiates through the specification."""
-    unit = random_unit("lstm", 3, 4, backend="cpu")
-    x, state = random_tensor(3, 2, 3).requires_grad_(), random_state(unit, 2)
-    start, weights = [part.requires_grad_() for part in state], dict(unit.named_parameters())
-
-    def run(x, *rest):
-        given = dict(zip(weights, rest[len(start) :], strict=True))
-        h, last = functional_call(unit, given, (x, rest[: len(start)], lengths))
-        return h, *last
-
-    inputs = x, *start, *weights.values()
-    assert torch.autograd.gradgradcheck(run, inputs, fast_mode=True)
-
-
 @pytest.mark.parametrize("seed", range(9))
 @pytest.mark.usefixtures("unoptimised")
 def test_values_and_gradients_of_random_units(seed):
@@ -269,7 +249,6 @@ def test_values_and_gradients_of_random_units(seed):
         "c = norm(W x)\nh = c - 0 * c'",
         "on = 1\np = h' + (1 - on') (.) bp\nh = phi(W x + U p + b)",  # starts at bp
         "h = tanh(max(W x, min(h', Wa x)) + U where(V (.) h' > b, norm(h'), 0.5))",
-        *zoo(),
     ],
 )
 @pytest.mark.usefixtures("unoptimised")

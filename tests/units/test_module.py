@@ -96,10 +96,7 @@ def test_initial_weights(name):
     ],
 )  # fmt: skip
 def test_bad_arguments_are_a_value_error(arguments, message):
-    """Guards against what would be broadcast, counted from the end, or read out of bounds.
-
-    All is checked before the choice of a backend.
-    """
+    """Guards against what would be broadcast, counted from the end, or read out of bounds."""
     with pytest.raises(ValueError, match=message):
         make("lstm", 3, 4)(**{"x": torch.zeros(5, 2, 3), **arguments})
 
@@ -223,11 +220,8 @@ def test_another_unit_refuses_the_weights(theirs, ours, options, differs, way):
         with pytest.raises(RuntimeError) as caught:
             other.load_state_dict(weights, strict=strict)
         _, line, second = str(caught.value).split("\n\t")
-        assert line == (
-            f"these are the weights of another unit: mine {differs}; make it so, or delete "
-            "'layers.0._extra_state' to take them as they are"
-        )
-        assert "layers.1" in second
+        assert f"weights of another unit: mine {differs}; make it so, or delete" in line
+        assert ["layers.0" in line, "layers.1" in second] == [True, True]
     assert all(torch.equal(before[name], now) for name, now in other.state_dict().items())
     unit.load_state_dict(weights)
     taken = {name: weight for name, weight in weights.items() if "extra" not in name}

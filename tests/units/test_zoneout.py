@@ -75,12 +75,14 @@ def test_compiled_is_the_specification(known):
         agreed.append(results(unit, x, lengths=lengths))
     assert_agree(*agreed, 1e-9)
     single = random_unit(known, 3, 5, zoneout=0.4)
-    second = []
+    start, second = random_state(single, 5), []
     for single.backend in ("cpu", "reference"):
         torch.manual_seed(1)
-        given = x.clone().requires_grad_()
-        (slope,) = torch.autograd.grad(single(given)[0].square().sum(), given, create_graph=True)
-        second.append(torch.autograd.grad(slope.square().sum(), [given, *single.parameters()]))
+        given = [part.clone().requires_grad_() for part in (x, *start)]
+        total = weighted_sum(*single(given[0], tuple(given[1:]), lengths))
+        slopes = torch.autograd.grad(total, given, create_graph=True)
+        squares = sum(slope.square().sum() for slope in slopes)
+        second.append(torch.autograd.grad(squares, [*given, *single.parameters()]))
     for ours, theirs in zip(*second, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-9)
     assert_backends_agree(random_unit(known, 3, 20, zoneout=0.4).eval(), x, lengths=lengths)

@@ -188,8 +188,7 @@ def test_files_that_are_not_audio_are_refused_with_a_reason_and_none_is_left_ope
 
 @pytest.mark.parametrize("suffix", ["wav", "flac", "ogg", "aiff", "au", "caf", "mp3"])
 def test_damaged_files_are_read_or_refused_and_print_nothing(tmp_path, suffix, capfd):
-    """Whatever bytes are wrong: finite samples, or an error with a reason. libmpg123 writes its
-    complaints to stderr, bypassing Python."""
+    """Whatever bytes are wrong; libmpg123 writes its complaints to stderr, bypassing Python."""
     random = np.random.default_rng(1)
     path = tmp_path / f"a.{suffix}"
     write(path, voice(6000, 2))
@@ -249,8 +248,7 @@ def made(path, samples, name="", **how):
 
 @pytest.mark.parametrize("kind", LAYOUTS)
 def test_what_surrounds_the_sound_loses_no_sample_and_is_none(tmp_path, kind):
-    """A FLAC with an ID3v1 tag, as rippers make them, was refused, or lost its last second, and so
-    was an Ogg with a tag in front."""
+    """A FLAC with an ID3v1 tag, as rippers make them, was refused, or lost its last second."""
     path = tmp_path / f"a.{kind}"
     for samples in (300, 2 * BLOCK, 2 * BLOCK + 77):
         data = made(path, voice(samples))
@@ -360,8 +358,7 @@ def test_metadata_are_never_read_as_sound(tmp_path, kind, behind):
     ],
 )
 def test_a_flac_is_read_whole_however_many_samples_it_claims(tmp_path, claim, remarks):
-    """0 of a pipe; libFLAC stops at a number that is too low: 64 % of a public test file were lost
-    without a word. 2^36 samples as floats are 256 GB, which must never be allocated."""
+    """libFLAC stops at a number too low; 2^36 samples, 256 GB, must never be allocated."""
     path = write(tmp_path / "a.flac", voice(3 * BLOCK + 5), subtype="PCM_16")
     whole, _ = read(path)
     head, frames = flac_parts(path)
@@ -397,8 +394,7 @@ def mp3(path, samples, mode):
     ("mode", "order"), [("CONSTANT", 1), ("VARIABLE", 1), ("VARIABLE", -1), ("AVERAGE", -1)]
 )
 def test_an_mp3_without_a_count_of_its_frames_is_read_to_its_end(tmp_path, mode, order):
-    """libmpg123 takes the first frames for typical: 82 % of a recording were lost without a word,
-    and others were said to end early."""
+    """libmpg123 takes the first frames for typical: 82 % of a recording were lost unsaid."""
     path = tmp_path / "a.mp3"
     noise = np.random.default_rng(0).uniform(-0.9, 0.9, 2 * 44100)
     sound = np.concatenate([noise, np.zeros(2 * 44100)])

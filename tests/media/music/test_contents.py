@@ -10,12 +10,10 @@ import pytest
 from midi_files import midi_file, note, sounds_by_mido, tempo
 from midi_tracks import midi, notes
 
-from seqmodel.errors import SourceError
 from seqmodel.media.music.contents import Contents, Timing, not_kept, parts_of, timing_text
 from seqmodel.media.music.frames import PianoRollFrames
 from seqmodel.media.music.grid import Grid
 from seqmodel.media.music.midi import read_score
-from seqmodel.media.music.placing import place
 
 
 def by_mido(data: bytes) -> dict[str, object]:
@@ -75,7 +73,7 @@ def test_what_real_files_hold_agrees_with_mido(shared_data):
     for path in [
         path
         for kind in ("perf", "pop", "vgame", "band", "folk", "drums")
-        for path in sorted((shared_data / "music/real" / kind).glob("*.mid"))[::36]
+        for path in sorted((shared_data / "music/real" / kind).glob("*.mid"))[::48]
     ]:
         contents = Contents(PianoRollFrames(Grid.of_beats(4)))
         contents.add(read_score(path.read_bytes()))
@@ -110,8 +108,7 @@ SONG = midi_file(
 
 
 def test_parts_programs_keys_and_pedal():
-    """Guards what real files do not have: two programs of a part, one of another track's channel,
-    impossible signatures, half pedalling."""
+    """Two programs of a part, one of another track, impossible signatures, half pedalling."""
     score = read_score(SONG)
     assert (score.meters, score.keys, score.pedal) == (((0, 6, 8),), ("Cm", "D"), 2)
     names = ("track", "name", "channel", "programs", "notes")
@@ -169,32 +166,6 @@ def test_what_pieces_hold_adds_up():
     assert vars(merged.timing) == vars(whole.timing)
     assert any(vars(whole.timing)["_merged"].values())
     assert merged.to_json() == whole.to_json()
-
-
-@pytest.mark.parametrize(
-    ("collection", "grid", "least"),
-    [
-        ("perf", Grid.of_seconds("0.05"), 0.99),
-        ("folk", Grid.of_beats(4), 0.99),
-        ("band", Grid.of_beats(12), 0.978),
-    ],
-)
-def test_real_onsets_survive(shared_data, collection, grid, least):
-    """Guards real music: at least 99 % of all onsets, distinct in tick and pitch, are struck in
-    their frame. In band songs two instruments often play one pitch almost at once: 97.9 %."""
-    found, shown = 0, 0
-    for path in sorted((shared_data / "music/real" / collection).glob("*.mid"))[::12]:
-        try:
-            placed = place(read_score(path.read_bytes()), grid, drums=True)
-        except SourceError:
-            continue
-        struck = np.argwhere(placed.frames(onsets=True)[:, 88:])
-        ticks = placed.score.on_tick[placed.chosen].tolist()
-        notes = set(zip(ticks, placed.row.tolist(), strict=True))
-        frame_of = dict(zip(ticks, placed.begin.tolist(), strict=True))
-        assert {(frame_of[t], row) for t, row in notes} == set(map(tuple, struck.tolist()))
-        found, shown = found + len(notes), shown + len(struck)
-    assert shown > least * found > 0
 
 
 REAL = {

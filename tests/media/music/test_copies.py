@@ -19,8 +19,7 @@ class Pieces(list):
 
 
 def by_looking_up(split, train, sizes):
-    """The share of frames in windows of such sizes, or longer ones, that train has too, each
-    window as its text."""
+    """The share of frames in windows of such sizes that train has too, each as its text."""
 
     def windows(piece, n):
         for t in range(len(piece) - n + 1):
@@ -54,9 +53,7 @@ FEW = st.lists(
     st.sampled_from([1, 30, 2**18]),
 )
 def test_every_window_is_found_in_any_key(split, train, onsets, at_once):
-    """Guards the semitones between halves of a window; its lowest note, not the frame's, as what
-    it is moved by; rests; the ends of pieces that are numbered together; strikes, which are moved
-    along; a part of a split at a time."""
+    """Guards the key of each window, rests, strikes, the ends of pieces, a part at a time."""
 
     def piece(chords, up):
         frames = np.zeros((sum(length for _, length in chords), 88), np.uint8)

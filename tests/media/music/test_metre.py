@@ -65,8 +65,7 @@ def test_impossible_signatures_are_dropped_in_files_and_refused_as_options():
 
 
 def test_a_piece_keeps_its_signatures_and_tempo(tmp_path):
-    """A change within a bar; two at one frame; one repeated; one after the end. The tempo is the
-    median by duration."""
+    """One within a bar, two at one frame, one repeated, one after the end; the median tempo."""
     changes = [(0, 6, 8), (1440, 6, 8), (1680, 5, 4), (4400, 2, 4), (4330, 3, 4), (9000, 3, 8)]
     quarters(tmp_path / "a.mid", *changes, tempos=[(0, 400_000), (9000, 1_000_000)])
     corpus = MusicCorpus(settings_of({}))
@@ -195,8 +194,7 @@ def test_a_bar_that_ends_between_frames_has_no_signature_of_its_own():
 @settings(derandomize=True, max_examples=60)
 @given(changes=signature_lists, first=st.sampled_from(METRES), grid=grids, cut=st.integers(0, 99))
 def test_what_is_written_reads_back(changes, first, grid, cut):
-    """By mido and by our reader: from where a piece goes on its accents are the same bar for bar,
-    after a pickup where the bar had begun before."""
+    """By mido and by our reader: accents are the same bar for bar, after a pickup too."""
     found = signatures(sorted([(0, first), *changes]), 100)
     heard = metre_from_json(shifted([list(each) for each in found], cut))
     frames = np.ones((100 - cut, 88), np.uint8)

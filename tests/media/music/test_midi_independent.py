@@ -2,7 +2,7 @@
 
 import io
 from collections import Counter, defaultdict
-from itertools import accumulate, zip_longest
+from itertools import zip_longest
 from random import Random
 
 import mido
@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from midi_files import closed, grids, midi_file, notes_of, quantity, sounds_by_mido, states_by_mido
+from midi_files import grids, sounds_by_mido, states_by_mido
 from onsets import as_frames
 
 from seqmodel.errors import SourceError
@@ -65,30 +65,6 @@ def test_every_note_matches_symusic(shared_data, awkward):
     assert (len(others), sum(others.values())) == HANGS, others
     assert refused == UNKNOWN_MESSAGES
     assert (files, notes) == (186, 153_151)
-
-
-@settings(derandomize=True, max_examples=100)
-@given(
-    steps=st.lists(
-        st.tuples(st.sampled_from([0, 1, 16, 17]), st.booleans(), st.sampled_from([60, 61])),
-        max_size=60,
-    )
-)
-def test_offs_are_matched_as_brackets_are(steps):
-    """Guards the arithmetic that does so for all keys at once, at the pause and beyond it."""
-    ticks = accumulate(wait for wait, *_ in steps)
-    plan = [(t, on, pitch) for t, (_, on, pitch) in zip(ticks, steps, strict=True)]
-    body, now = b"", 0
-    for tick, on, pitch in plan:
-        body += quantity(tick - now) + bytes([0x90 if on else 0x80, pitch, 64])
-        now = tick
-    expected = [
-        (*note, pitch)
-        for pitch in (60, 61)
-        for note in closed([(t, on) for t, on, p in plan if p == pitch], 16)
-    ]
-    found = notes_of(read_score(midi_file(body, division=1)))
-    assert [note[:3] for note in found] == sorted(expected)
 
 
 channel_messages = st.builds(
@@ -157,8 +133,7 @@ def test_rolls_match_exact_fractions(tracks, division, grid, restrike, **how):
 
 @pytest.mark.parametrize("restrike", RULES)
 def test_pedals_hold_notes_as_message_by_message(restrike):
-    """Guards the arithmetic for all notes at once: channels over tracks, order within a tick, keys
-    struck again, drums, pedals that are never raised and ones left down."""
+    """Guards channels over tracks, order within a tick, strikes, drums, pedals left down."""
     draw, held = Random(1), 0
 
     def message():

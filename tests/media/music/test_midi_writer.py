@@ -60,8 +60,7 @@ frames = st.builds(
 @extreme(frames=SCALE, grid=Grid(step_nanoseconds=17_000), tempo_bpm=120.0)
 @extreme(frames=ONE, grid=Grid(step_nanoseconds=15_260), tempo_bpm=120.0)
 def test_everything_reads_back(frames, onsets, grid, tempo_bpm, restrike):
-    """Guards any grid at any tempo: rounding, adjacent notes, notes struck again the moment the
-    previous one ends, silence before, within and after."""
+    """Guards any grid at any tempo: rounding, adjacent notes, strikes at an end, silence."""
     frames = frames if onsets else frames[:, :88]
     data = write(frames, grid, tempo_bpm=tempo_bpm)
     again = piano_roll(read_score(data, restrike=restrike), grid, drums=False, onsets=onsets)

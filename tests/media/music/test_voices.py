@@ -31,8 +31,7 @@ def pieces(voices):
 
 @given(st.integers(1, 4).flatmap(lambda v: st.tuples(pieces(v), pieces(v))))
 def test_the_probabilities_of_a_frame_sum_to_1(given):
-    """Guards a choice that leaves a pitch to nobody, one that is forgotten, and a context that
-    depends on who sings what: over all assignments of a set, unisons and rests among them."""
+    """Guards a pitch left to nobody, one forgotten, a context by who sings what."""
     train, (*past, last) = given
     learned = assignment_nats(np.array(train, np.int8), Counter())[1]
     pitches = set(last) - {R}
