@@ -80,8 +80,7 @@ def test_folders_decide_the_split_the_nearest_first(tmp_path):
 
 
 def test_files_that_are_named_are_placed_only_by_folders_that_differ(tmp_path, monkeypatch):
-    """`prepare train/a.mid` put its one piece into train, and nothing into valid; but the files of
-    `find corpus -name '*.mid' | prepare -` are placed as those of `prepare corpus`."""
+    """`prepare train/a.mid` put its one piece into train, and nothing into valid."""
     monkeypatch.chdir(tmp_path)
     for name in ("train/a.mid", "train/b.mid", "valid/c.mid", "d.mid"):
         tune(Path(name), 60)
