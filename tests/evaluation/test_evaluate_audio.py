@@ -123,11 +123,8 @@ def write(folder, frame, **splits):
 def test_exact_digital_silence_is_scored_by_the_floor_and_the_share_shows_it(
     tmp_path, audio_run_folder
 ):
-    """Density is unbounded where samples repeat exactly: that must not pass for skill.
-
-    Nor may padding, which is silence too. The first component is set to predict silence, the
-    first six samples of a block more exactly than the floor allows.
-    """
+    """Density is unbounded where samples repeat: neither that nor padding is skill. The first
+    component predicts silence, six samples of a block more exactly than the floor allows."""
     random = np.random.default_rng(3)
     pieces = [
         np.append(np.zeros(40 * k), random.normal(0, 3000, 200)).astype(np.int16) for k in (2, 9, 4)
