@@ -109,15 +109,18 @@ def closing(streams, *arguments):
     return outcome("-c", code, *arguments, env=ENVIRONMENT)
 
 
+SETTINGS = "--set hidden=4 --set epochs=1 --set model=frame-wise"
+
+
 @pytest.mark.parametrize(
     "command",
     [
-        "prepare {music} -o out", "sample out.mid --run {run}",
+        "prepare {music} -o out",
+        "sample out.mid --run {run}",
         "train {data} --hidden 4 --epochs 1 --model frame-wise --run out --processes 2",
-        "compare {data} --units gru --set hidden=4 --set epochs=1 --set model=frame-wise --quick "
-        "--jobs 1 --out out",
+        f"compare {{data}} --units gru {SETTINGS} --quick --jobs 1 --out out",
     ],
-)  # fmt: skip
+)
 def test_without_stdin_and_stderr_a_command_does_its_work(command, music, data, run):
     """Each exited 1, in silence, after its work or before it."""
     words = command.format(music=music, data=data, run=run).split()
@@ -152,22 +155,20 @@ def test_a_closed_stdout_is_a_one_line_error(run, command):
 
 def test_ctrl_c_while_loading_gives_no_traceback():
     """Used to be uncaught in the first tenth of a second."""
-    script = (
-        "import os, runpy, signal, sys\n"
-        # As in a terminal: a script's background processes ignore Ctrl-C.
-        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
-        "class Press:\n"
-        "    def find_spec(self, name, path=None, target=None):\n"
-        "        if name == 'typer':\n"
-        "            os.kill(os.getpid(), signal.SIGINT)\n"
-        "sys.meta_path.insert(0, Press())\n"
-        "sys.argv = ['seqmodel', 'units']\n"
-        "runpy.run_module('seqmodel', run_name='__main__')\n"
-    )
-    process = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=False
-    )
-    assert (process.returncode, process.stdout, process.stderr) == (130, "", "")
+    script = """
+import os, runpy, signal, sys
+# As in a terminal: a script's background processes ignore Ctrl-C.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+class Press:
+    def find_spec(self, name, path=None, target=None):
+        if name == 'typer': os.kill(os.getpid(), signal.SIGINT)
+sys.meta_path.insert(0, Press())
+sys.argv = ['seqmodel', 'units']
+runpy.run_module('seqmodel', run_name='__main__')
+"""
+    command = [sys.executable, "-c", script]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, typer.Abort])

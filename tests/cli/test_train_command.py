@@ -74,16 +74,11 @@ def test_a_run_that_replaces_another_equals_one_in_a_new_folder(call, data, run,
     train = ["train", data, "--hidden", 4, "--epochs", 1, "--model", "frame-wise", "--no-end"]
     Path("c.yaml").write_text(call_ok(*train, *options, "--print-config").out)
     new = call_ok(*train, *options, "--init-from", run, "--run", "new")
-    replaced = call_ok(
-        "train", "--config", "c.yaml", "--init-from", run, "--run", "link", "--force"
-    )
-    assert replaced.out == new.out.replace("new", "link")
+    replace = ("--config", "c.yaml", "--init-from", run, "--run", "link", "--force")
+    assert call_ok("train", *replace).out == new.out.replace("new", "link")
     assert Path("link").is_symlink()
-    ours, theirs = (
-        {str(path.relative_to(folder)) for path in folder.rglob("*")}
-        for folder in (Path("old"), Path("new"))
-    )
-    assert ours == theirs
+    names = [{str(p.relative_to(old)) for p in old.rglob("*")} for old in map(Path, ("old", "new"))]
+    assert names[0] == names[1]
     for name in ("best.safetensors", "config.yaml"):
         assert Path("old", name).read_bytes() == Path("new", name).read_bytes()
     assert {path.name for path in Path().iterdir()} == {"c.yaml", "link", "new", "old"}

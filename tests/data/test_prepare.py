@@ -40,10 +40,8 @@ def roll_of(*pitches):
 
 
 def content_of_tune(*pitches):
-    """What is hashed of `tune`, whatever the grid: ticks per beat, SMPTE or not, then the notes.
-
-    The notes are three rows, on, off and pitch, sorted in that order; a quarter note is one tick.
-    """
+    """What is hashed of `tune`, whatever the grid: ticks per beat, SMPTE or not, then the notes as
+    three sorted rows, on, off and pitch, where a quarter note is one tick."""
     notes = sorted((k, k + 1, pitch) for k, pitch in enumerate(pitches))
     return b"1 False" + np.array(notes, "<i8").T.tobytes()
 

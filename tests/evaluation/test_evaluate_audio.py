@@ -56,11 +56,7 @@ def sound_figures(nats, shares):
 
 @pytest.fixture(scope="session")
 def recomputed(audio_run_folder, audio_dataset, recordings):
-    """The run, the nats of each piece of train, and every figure, by hand.
-
-    On train, which has the most pieces and the most different ones. What other outputs score is
-    recomputed in tests/outputs, and compared with older versions' figures in tests/golden.
-    """
+    """The run, the nats of each piece of train, which has most, and every figure, by hand."""
     weights = weights_of(audio_run_folder)
     nats, shares = by_hand(weights, audio_dataset.frame, recordings["train"])
     return load_run(audio_run_folder), nats, sound_figures(nats, shares)
