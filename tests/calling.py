@@ -64,8 +64,8 @@ def call_main(*arguments, stdin="", stdout=None, stderr=None):
     return Result(status, raw.getvalue().decode(errors="replace"), err.getvalue(), raw.getvalue())
 
 
-def call_ok(*arguments):
-    result = call_main(*arguments)
+def call_ok(*arguments, stdin=""):
+    result = call_main(*arguments, stdin=stdin)
     assert result.status == 0, result.err
     return result
 

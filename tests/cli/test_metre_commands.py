@@ -8,7 +8,7 @@ from pathlib import Path
 import mido
 import numpy as np
 import pytest
-from calling import call_ok, call_refused
+from calling import call_ok, call_refused, told
 from midi_tracks import notes, save, tempo
 from onsets import as_frames
 
@@ -52,9 +52,9 @@ def stated(data):
     return found, bpm
 
 
-def sampled(call, run, *options):
-    result = call("sample", "-", "--format", "mid", "--run", run, "--length", 40, *options)
-    assert (result.status, result.err) == (0, "")
+def sampled(run, *options):
+    result = call_ok("sample", "-", "--format", "mid", "--run", run, "--length", 40, *options)
+    assert result.err == ""
     return stated(result.raw)
 
 
@@ -118,12 +118,12 @@ def test_parts_in_time_go_on_within_their_bar(call):
         assert metres[0, 0] == -begin
 
 
-def test_samples_state_metre_and_tempo(call, tunes):
+def test_samples_state_metre_and_tempo(tunes):
     """Of train, or what is asked for; what is drawn then differs."""
     drawn = []
     for metre, bpm, *asked in ((3, 4), 90), ((6, 8), 171, "--metre", "6/8", "--tempo", 171):
-        told = sampled(call, tunes / "run", *asked)
-        assert told == ([(0, *metre)], pytest.approx(bpm, abs=0.01))
+        found = sampled(tunes / "run", *asked)
+        assert found == ([(0, *metre)], pytest.approx(bpm, abs=0.01))
         call_ok("sample", "a.npy", "--force", "--run", tunes / "run", *asked)
         drawn.append(np.load("a.npy"))
     assert (drawn[0] != drawn[1]).any()
@@ -139,7 +139,7 @@ def test_a_metre_that_is_not_followed_is_named(run, seconds_run):
     call_refused(*command, says=says, status=2)
 
 
-def test_a_primer_keeps_its_metre_and_tempo(call, tunes):
+def test_a_primer_keeps_its_metre_and_tempo(tunes):
     """The new piece begins where the primer stands in its bar: with what is left of the bar."""
     write_tune(Path("five.mid"), 5, 4, 77, bars=4)
     prime = ("--prime", "five.mid", "--prime-frames", 28)  # two beats of the second bar
@@ -148,20 +148,18 @@ def test_a_primer_keeps_its_metre_and_tempo(call, tunes):
         (("--include-prime",), [(0, 5, 4)], 77),
         (("--metre", "2/4", "--tempo", 60), [(0, 1, 4), (480, 2, 4)], 60),
     ):
-        told = sampled(call, tunes / "run", *prime, *options)
-        assert told == (metres, pytest.approx(bpm, abs=0.01))
+        found = sampled(tunes / "run", *prime, *options)
+        assert found == (metres, pytest.approx(bpm, abs=0.01))
 
 
-def test_a_filled_file_keeps_its_metre_in_the_model_too(call, tunes):
+def test_a_filled_file_keeps_its_metre_in_the_model_too(tunes):
     """Guards the nats of a filled piece, which are those of its own metre, and what is drawn."""
     write_tune(Path("jig.mid"), 6, 8, 160, bars=3)
     fill = ("--fill", "jig.mid", "--bars", "2:2", "--particles", 4, "--sweeps", 0)
     call_ok("sample", "a.mid", "--run", tunes / "run", *fill)
     assert stated(Path("a.mid").read_bytes()) == ([(0, 6, 8)], pytest.approx(160, abs=0.01))
-    told = call("sample", "b.npy", "--run", tunes / "run", *fill, "--json")
-    piece = np.load("b.npy")
-    loaded = load_run(tunes / "run")
-    said = json.loads(told.out)["pieces"][0]["nats_per_drawn_frame"]
+    (piece,) = told("sample", "b.npy", "--run", tunes / "run", *fill)["pieces"]
+    said, piece, loaded = piece["nats_per_drawn_frame"], np.load("b.npy"), load_run(tunes / "run")
     for metre, equal in (([0, 6, 8], True), ([0, 3, 4], False)):
         nats = loaded.nll(as_frames(piece), loaded.frame.metres({"metre": [metre]}))[12:24].mean()
         assert (said == pytest.approx(nats, abs=1e-4)) == equal

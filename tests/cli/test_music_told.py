@@ -199,8 +199,7 @@ def short(here):
 )
 def test_prepare_counts_notes_that_do_not_show(call, short, options, states, line):
     options = ("--split-by", "piece", "--json", *options.split())
-    result = call("prepare", short, "-o", "d", *options)
-    assert result.status == 0
+    result = call_ok("prepare", short, "-o", "d", *options)
     assert line in result.err.splitlines()
     manifest = json.loads(result.out)
     merged, dropped = {IN_ONE_FRAME: (1, 0), REPEATED: (3, 0), SHORT: (0, 3)}[line]

@@ -1,6 +1,5 @@
 """`seqmodel report`: its page agrees with the other commands, and its errors are one line."""
 
-import json
 import shutil
 import signal
 import subprocess
@@ -175,8 +174,7 @@ def test_a_gap_is_explained_without_absolute_paths(call, run, data, here):
     )
     assert "gone could not be scored: data is not a prepared dataset" in text
     assert "The valid figure of gone was recorded in training." in text
-    metrics = map(json.loads, Path("runs/gone/metrics.jsonl").read_text().splitlines())
-    best = min(line["valid_nats_per_frame"] for line in metrics)
+    best = min(line["valid_nats_per_frame"] for line in read_metrics(Path("runs/gone")))
     gone, curve, *_ = tables_of("r.html")
     assert gone[0][:2] == ["run", "valid"]
     assert (gone[1][1], len(curve)) == (f"{best:.4f}", 3)

@@ -118,8 +118,7 @@ def test_the_newest_run_that_can_write_the_file_is_taken(
         os.utime(f"runs/{k}/best.safetensors", (1000 + k, 1000 + k))
     newest_that_can = {"o.raw": 1, "o.mid": 2, "o.npy": 2, "o.wav": 2, "o.ogg": 2}
     for name, newest in newest_that_can.items():
-        result = call("sample", name, "--length", 5)
-        assert result.status == 0
+        result = call_ok("sample", name, "--length", 5)
         remark = "using runs/2, of music; the newest run of audio is runs/1: name it with --run\n"
         assert result.err.startswith(f"{remark if name == 'o.wav' else ''}{name}: ")
         assert result.err.endswith(f" from runs/{newest}\n")

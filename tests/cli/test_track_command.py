@@ -12,6 +12,7 @@ from calling import ENVIRONMENT, call_ok, call_refused
 from forking import outcome
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+from seqmodel.runs.folder import read_metrics
 from seqmodel.training import loop
 
 README = Path(__file__).parents[2] / "seqmodel" / "training" / "README.md"
@@ -89,7 +90,7 @@ def test_the_tracker_of_the_readme_is_found_and_told(here, data, monkeypatch):
         monkeypatch.setitem(sys.modules, name, None)
         del sys.modules[name]
     call_ok("train", "--resume", "--run", "r", "--track", "mlflow")
-    lines = [json.loads(line) for line in Path("r/metrics.jsonl").read_text().splitlines()]
+    lines = read_metrics(Path("r"))
     begun = [["start_run", "r"], ["log_params", "lstm"]]
     ended = [["end_run", "FINISHED"]]
     epochs = [["log_metrics", line, line["updates"]] for line in lines]

@@ -76,17 +76,13 @@ def test_a_strangers_zip_is_refused_in_one_line(zipped, here, command):
 def test_music_and_speech_before_any_training(call, here):
     """Guards the first command that a newcomer types, and the choice of the medium."""
     music, speech = BUNDLED / "music.zip", BUNDLED / "speech.zip"
-    result = call("sample", "out.mid", "--length", 40, "--no-end")
-    assert (result.status, result.err) == (
-        0,
+    assert call_ok("sample", "out.mid", "--length", 40, "--no-end").err == (
         f"no run of music in runs/: using {music}, trained on the bundled music\n"
-        f"out.mid: 40 frames from {music}, cut off at the limit\n",
+        f"out.mid: 40 frames from {music}, cut off at the limit\n"
     )
-    result = call("sample", "out.wav", "--seconds", 0.1)
-    assert (result.status, result.err) == (
-        0,
+    assert call_ok("sample", "out.wav", "--seconds", 0.1).err == (
         f"no run of audio or music in runs/: using {speech}, trained on the bundled speech\n"
-        f"out.wav: 0.1 s (800 samples at 8,000 Hz) from {speech}\n",
+        f"out.wav: 0.1 s (800 samples at 8,000 Hz) from {speech}\n"
     )
     for name, taken in (("o.mp3", music), ("o.png", music), ("o.flac", speech)):
         assert f"using {taken}, " in call_ok("sample", name, "--seconds", 0.5).err
@@ -115,8 +111,7 @@ def test_eval_without_any_run(call, monkeypatch):
         "seqmodel.evaluation.evaluate.evaluate",
         lambda run, dataset, name, **_: scored.append(dataset[name]) or {"of": dataset.folder.name},
     )
-    result = call("eval", "--json")
-    assert result.status == 0, result.err
+    result = call_ok("eval", "--json")
     assert result.err.startswith("no run in runs/: using ")
     assert (json.loads(result.out), len(scored[0])) == ({"of": "sample-music"}, 20)
     assert [path.name for path in Path("runs").iterdir()] == ["sample-music"]
