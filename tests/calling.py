@@ -2,19 +2,24 @@
 
 import functools
 import io
+import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import typer.main
 from forking import Forked
+from safetensors.numpy import load_file
 
 from seqmodel.cli.main import main
+from seqmodel.data.dataset import open_dataset
 from seqmodel.media.music.grid import Grid
 from seqmodel.media.music.writing import midi_bytes
 
@@ -59,10 +64,24 @@ def call_main(*arguments, stdin="", stdout=None, stderr=None):
     return Result(status, raw.getvalue().decode(errors="replace"), err.getvalue(), raw.getvalue())
 
 
-def call_ok(*arguments):
-    result = call_main(*arguments)
+def call_ok(*arguments, stdin=""):
+    result = call_main(*arguments, stdin=stdin)
     assert result.status == 0, result.err
     return result
+
+
+def told(*arguments):
+    """What a command prints as JSON."""
+    return json.loads(call_ok(*arguments, "--json").out)
+
+
+def call_refused(*arguments, says, status=1, stdin=""):
+    """Run a command that prints nothing but one line of these words; "..." stands for others."""
+    result = call_main(*arguments, stdin=stdin)
+    shape = ".*".join(re.escape(part.strip(" ")) for part in says.split("..."))
+    assert re.match(rf"seqmodel: {shape}.*\n\Z", result.err), result.err
+    assert (result.status, result.out) == (status, ""), result.out
+    return result.err
 
 
 def start(*arguments, **options):
@@ -87,6 +106,45 @@ def listing(*folders):
     """Everything below the folders, with sizes."""
     found = [path for folder in folders for path in sorted(folder.rglob("*"))]
     return [(str(path), path.lstat().st_size) for path in found]
+
+
+def only(folder):
+    """The one piece of a dataset, or its first."""
+    data = open_dataset(folder)
+    return data[data.splits[0]][0]
+
+
+def same_tensors(*files):
+    """Whether safetensors of these files are the same, bit for bit."""
+    one, *others = map(load_file, files)
+    return all(
+        one.keys() == other.keys() and all((one[name] == other[name]).all() for name in one)
+        for other in others
+    )
+
+
+def children(pid):
+    """The processes that a process has started and that have not ended."""
+    with suppress(FileNotFoundError, ProcessLookupError):  # it has ended itself
+        return [*map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split())]
+    return []
+
+
+def gone(pid):
+    """Whether a process has ended, be it as a zombie of the tests' container."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except FileNotFoundError:
+        return True
+
+
+def waited(condition, seconds=PATIENCE):
+    """Wait until the condition is true, and return its value."""
+    until = time.monotonic() + seconds
+    while not (found := condition()):
+        assert time.monotonic() < until
+        time.sleep(0.01)
+    return found
 
 
 def epochs_of(run):

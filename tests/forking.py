@@ -28,7 +28,9 @@ SUBREAPER = 36
 MAX_FILES = 16
 """How many files a process is given at most."""
 SEVERAL = {"--processes", "--nproc-per-node"}
-"""Options of commands that start Python again."""
+"""Options of commands that start Python again, as `compare` does, too."""
+LOADS_ANEW = "SEQMODEL_TEST_LOADS_ANEW"
+"""The environment variable with which `compare` starts Python as it does for users."""
 
 
 @cache
@@ -103,13 +105,15 @@ def fork_others():
         else:
             execute(process, args, *options)
 
-    while SEVERAL & {*sys.argv}:
+    while SEVERAL & {*sys.argv} or (sys.argv[1:2] == ["compare"] and LOADS_ANEW not in os.environ):
         ours, theirs = socket.socketpair()
         if os.fork():
             theirs.close()
             Forked.line, subprocess.Popen._execute_child = ours, execute_child
+            fork_servers()
             return
         ours.close()
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a whole process group
         serve(theirs)
 
 
@@ -141,7 +145,10 @@ def serve(line):
     import fcntl  # which Windows lacks
 
     while True:
-        message, given, _, _ = socket.recv_fds(line, 1, MAX_FILES)
+        try:
+            message, given, _, _ = socket.recv_fds(line, 1, MAX_FILES)
+        except ConnectionResetError:  # killed before it took an answer
+            message = b""
         if not message:
             os._exit(0)
         reader, writer = os.pipe()

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from refusals import refused
 
 from seqmodel.config import Config, parse_setting, read_config_file, resolve, setting
 from seqmodel.errors import SeqmodelError, UsageError
@@ -136,8 +137,7 @@ def test_a_wrong_value_is_told_with_its_file_and_no_option(read, tmp_path, text,
     """A user who typed no option is not told to change one; no number is too long to report."""
     with pytest.raises(SeqmodelError) as caught:
         read(text)
-    assert str(caught.value) == f"{tmp_path / 'c.yaml'}: {wrong}"
-    assert caught.value.exit_status == 1
+    assert (str(caught.value), caught.value.exit_status) == (f"{tmp_path}/c.yaml: {wrong}", 1)
 
 
 @pytest.mark.parametrize(
@@ -154,11 +154,7 @@ def test_a_wrong_value_is_told_with_its_file_and_no_option(read, tmp_path, text,
 def test_what_is_no_yaml_mapping_or_expensive_is_refused_at_once_by_name(tmp_path, content):
     """500 brackets used to cause a traceback; aliases of aliases took over a minute."""
     (tmp_path / "c.yaml").write_bytes(content)
-    with pytest.raises(SeqmodelError) as caught:
-        read_config_file(tmp_path / "c.yaml")
-    assert str(tmp_path / "c.yaml") in str(caught.value)
-    assert "\n" not in str(caught.value)
-    assert len(str(caught.value)) < 300
+    assert len(refused(lambda: read_config_file(tmp_path / "c.yaml"), tmp_path / "c.yaml")) < 300
 
 
 @pytest.mark.parametrize("name", ["2001-13-45", "2024-02-30", "2024-02-03", "=", "<<"])
@@ -218,11 +214,6 @@ class Newer(Config):
     tied: bool = setting(False, "Tied.")
 
 
-def test_the_settings_of_version_1_stay_in_checkpoints_unchanged():
-    """Golden: equal runs have equal bytes, including runs from version 1."""
-    assert tuple(Config().to_json())[: len(VERSION_1)] == VERSION_1
-
-
 NEUTRAL = {
     **{"labels": "all", "model": "frame-wise", "echo": False, "clock": False, "bars": False},
     **{"metre": False, "held": False, "ages": False, "motifs": False, "rests": False},
@@ -233,34 +224,31 @@ NEUTRAL = {
 }
 
 
-def test_neutral_values_never_change():
-    """Golden: a new default of such a setting would give every older run another meaning."""
+def test_names_and_neutral_values_never_change():
+    """Golden: equal runs have equal bytes, including those of version 1; and a new default of a
+    neutral setting would give every older run another meaning."""
+    assert tuple(Config().to_json())[: len(VERSION_1)] == VERSION_1
     assert Config.neutral().items() >= NEUTRAL.items()
 
 
-def test_an_older_checkpoint_takes_neutral_values():
-    """Anything else would describe a different model from the one that was trained."""
+def test_a_checkpoint_of_another_version_takes_or_omits_neutral_values():
+    """Anything else would be a different model from the one that was trained; and older versions
+    can read what does not use the new settings."""
     newer = Newer.from_json(Config(hidden=3).to_json(), ORIGIN)
     assert (newer.hidden, newer.tiers, newer.tied) == (3, 1, False)
     before_audio = {k: v for k, v in Config().to_json().items() if k != "components"}
     assert Config.from_json(before_audio, ORIGIN) == Config()
-
-
-def test_a_neutral_setting_is_not_written_so_that_older_versions_can_read_the_rest():
-    newer = Newer(tiers=2, tied=True)
     assert Config.from_json(Newer().to_json(), ORIGIN) == Config()
-    assert Newer.from_json(newer.to_json(), ORIGIN) == newer
-    assert Newer.from_json(Newer().to_json(), ORIGIN) == Newer()
+    for newer in (Newer(), Newer(tiers=2, tied=True)):
+        assert Newer.from_json(newer.to_json(), ORIGIN) == newer
 
 
 def test_an_unknown_setting_is_refused_by_name():
     """Used to be a TypeError with a traceback; ignoring it would silently change the model."""
-    with pytest.raises(SeqmodelError) as caught:
-        Config.from_json(Newer(tiers=2).to_json(), ORIGIN)
-    assert str(caught.value) == (
-        f"{ORIGIN} has the unknown setting 'tiers': it was written by a newer version of seqmodel; "
-        "use that version"
+    says = (
+        f"{ORIGIN} has the unknown setting 'tiers': it was written by a newer version of seqmodel"
     )
+    refused(lambda: Config.from_json(Newer(tiers=2).to_json(), ORIGIN), says)
 
 
 @pytest.mark.parametrize(
@@ -272,6 +260,4 @@ def test_an_unknown_setting_is_refused_by_name():
     ],
 )
 def test_settings_in_a_checkpoint_are_checked_like_those_in_a_file(change, wrong):
-    with pytest.raises(SeqmodelError) as caught:
-        Config.from_json(Config().to_json() | change, ORIGIN)
-    assert str(caught.value) == f"{ORIGIN}: {wrong}"
+    refused(lambda: Config.from_json(Config().to_json() | change, ORIGIN), f"{ORIGIN}: {wrong}")

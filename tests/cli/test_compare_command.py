@@ -15,7 +15,8 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from calling import PATIENCE, call_ok, start
+from calling import ENVIRONMENT, PATIENCE, call_ok, call_refused, children, start, told, waited
+from forking import LOADS_ANEW
 
 from seqmodel.experiment.search import paper_rates
 from seqmodel.runs.folder import read_metrics
@@ -74,15 +75,11 @@ def test_what_is_printed_and_what_is_written(call, data, undisturbed):
     assert lines[8].split() == ["epochs", "3", "3"]
     assert lines[9].startswith("training time  ")
     assert lines[10].endswith("pieces cannot tell from chance (at least 6 are needed)")
-    assert (
-        call("compare", data, *PAPER, "--out", undisturbed, "--json").out
-        == (undisturbed / "table.json").read_text()
-    )
+    shown = call_ok("compare", data, *PAPER, "--out", undisturbed, "--json").out
+    assert shown == (undisturbed / "table.json").read_text()
     status = call("compare", "--status", "--out", undisturbed).out.splitlines()
-    assert [line.split("  ")[0] for line in status] == [
-        *(f"data/{unit}: 3 of 3 trials, 2 of 2 seeds" for unit in ("tanh", "gru")),
-        "10/10 runs done",
-    ]
+    cells = [f"data/{unit}: 3 of 3 trials, 2 of 2 seeds" for unit in ("tanh", "gru")]
+    assert [line.split("  ")[0] for line in status] == [*cells, "10/10 runs done"]
     assert {"curves-data.png", "report.html", *TABLES} <= {p.name for p in undisturbed.iterdir()}
 
 
@@ -122,17 +119,12 @@ def test_a_damaged_journal_is_one_line(call, undisturbed, tmp_path):
 
 
 def test_no_kill_changes_the_table(data, undisturbed):
-    """Kills a worker, the command alone, or all processes at once, and repeats the command.
-
-    Processes whose command was killed used to print tracebacks.
-    """
+    """Of a worker, the command alone, or all processes at once; nor are there tracebacks."""
     chance, kills, command = random.Random(1), 0, begin(data)
     try:
         for victim in ("worker", "command", "everyone"):
-            before, deadline = epochs(), time.monotonic() + 120
-            while epochs() == before and command.poll() is None:
-                assert time.monotonic() < deadline, "it waits for what was killed"
-                time.sleep(0.01)
+            before = epochs()
+            waited(lambda now=command, before=before: epochs() != before or now.poll() is not None)
             if command.poll() is not None:
                 break
             time.sleep(chance.uniform(0, 0.05))
@@ -145,9 +137,7 @@ def test_no_kill_changes_the_table(data, undisturbed):
             told = len(said())
             (os.killpg if victim == "everyone" else os.kill)(command.pid, signal.SIGKILL)
             command.wait()
-            while any(Path(f"/proc/{worker}").exists() for worker in workers):
-                assert time.monotonic() < deadline, "they outlive their command"
-                time.sleep(0.01)
+            waited(lambda workers=workers: not any(Path(f"/proc/{w}").exists() for w in workers))
             assert said()[told:] == ""
             command = begin(data)
     finally:
@@ -164,38 +154,29 @@ def epochs():
     return {path: path.read_bytes() for path in Path("e").glob("runs/data/*/*/metrics.jsonl")}
 
 
-def begin(data):
+def begin(data, **environment):
     """Start the command as the leader of its own process group, with its messages in a file."""
     with Path("messages").open("w") as file:
-        streams = {"stdout": subprocess.DEVNULL, "stderr": file}
-        return start("compare", data, *TWO, "--out", "e", "-q", start_new_session=True, **streams)
+        streams = {"stdout": subprocess.DEVNULL, "stderr": file, "start_new_session": True}
+        streams["env"] = ENVIRONMENT | environment
+        return start("compare", data, *TWO, "--out", "e", "-q", **streams)
 
 
 def said():
     return Path("messages").read_text()
 
 
-def children(process):
-    """A server of processes among a process's children, or all of the server's."""
-    with suppress(FileNotFoundError, ProcessLookupError):  # ended meanwhile
-        pids = Path(f"/proc/{process}/task/{process}/children").read_text().split()
-        return [
-            int(pid) for pid in pids if "forkserver" in Path(f"/proc/{pid}/cmdline").read_text()
-        ]
+def servers_of(command):
+    """The servers of processes that load Python anew."""
+    with suppress(FileNotFoundError):  # ended meanwhile
+        words = {child: Path(f"/proc/{child}/cmdline").read_text() for child in children(command)}
+        return [child for child, word in words.items() if "forkserver" in word]
     return []
 
 
 def workers_of(command):
-    """The processes that run the experiment: forks of the server."""
+    """The processes that run the experiment: forks of one of the command's servers."""
     return [worker for server in children(command) for worker in children(server)]
-
-
-def waited(condition, seconds=60.0):
-    """Wait until the condition is true."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def test_the_end_of_a_terminal_keeps_what_is_done(data, call):
@@ -213,14 +194,16 @@ def test_status_shows_what_another_process_runs(data, call):
     """Guards against progress within an epoch (of ten minutes, say) that only the parent knows."""
     options = ["--units", "gru", "--search", "paper", "--trials", 2, "--jobs", 1, *OPTIONS]
     options += ["--set", "epochs=100000", "--set", "patience=100000", "--out", "e", "-q"]
+
+    def timed():
+        shown = call("compare", "--status", "--out", "e", "--json")
+        assert command.poll() is None
+        found = {} if shown.status else json.loads(shown.out)
+        return found.get("seconds_left") is not None and found
+
     with start("compare", data, *options) as command:
         try:
-            status, deadline = {"seconds_left": None}, time.monotonic() + 120
-            while status["seconds_left"] is None and command.poll() is None:
-                assert time.monotonic() < deadline, status
-                time.sleep(0.2)
-                told = call("compare", "--status", "--out", "e", "--json")
-                status = json.loads(told.out) if told.status == 0 else status
+            status = waited(timed)
             (run,) = status["running"]
             lines = call("compare", "--status", "--out", "e").out.splitlines()
         finally:
@@ -234,35 +217,28 @@ def test_status_shows_what_another_process_runs(data, call):
     assert lines[2].startswith("0/5 runs done, about ")
 
 
-def test_a_varied_rate_is_the_one_that_is_trained(call, data):
-    """The rates of the search once replaced those varied, and compared nothing."""
-    options = ["--vary", "learning_rate=0.001,0.02", "--seeds", 1, *OPTIONS[:4], "--jobs", 1]
+def test_a_varied_rate_is_trained_and_a_tuned_setting_is_drawn_in_its_range(call, data):
+    """The rates of the search once replaced those varied, and compared nothing; guards against
+    settings that are drawn and not trained."""
+    options = ["--vary", "learning_rate=0.001,0.02", "--seeds", 1, *OPTIONS[:2], "--jobs", 1]
     options += ["--set", "epochs=1", "--set", "batch_size=8"]
-    result = call_ok("compare", data, *options, "--out", "v")
+    result = call_ok("compare", data, *options, "--set", "hidden=5", "--out", "v")
     lines = [line.split() for line in result.out.splitlines()]
     assert ["learning", "rate", "0.001", "0.02"] in lines
     assert result.out.count("which one seed cannot tell from chance") == 1
     assert "learning_rate=0.001 and learning_rate=0.02 still improved" in result.out
-    tuned = ["--search", "tpe", "--tune", "dropout=0..0.5", "--trials", 2]
-    call_ok("compare", data, *options, *tuned, "--out", "w")
+    tuned = ["--search", "tpe", "--tune", "hidden=2..6", "--trials", 2]
+    result = call_ok("compare", data, *options, *tuned, "--out", "w")
+    assert "a rerun may choose differently" in result.out
     (of_data,) = json.loads(Path("w/table.json").read_text())["datasets"]
     for variant, rate in zip(of_data["variants"], (0.001, 0.02), strict=True):
-        assert [list(trial["found"]) for trial in variant["trials"]] == [["dropout"]] * 2
-        config = Path(f"w/runs/data/{variant['variant']}/trial-1/config.yaml").read_text()
-        assert f"learning_rate: {rate}\n" in config
-
-
-def test_tpe_tunes_in_range_and_warns_that_a_rerun_may_differ(call, data):
-    """Guards against settings that are drawn and not trained."""
-    options = ["--units", "gru", "--trials", 3, "--tune", "hidden=2..6", "--seeds", 1, *OPTIONS[:2]]
-    result = call("compare", data, *options, "--set", "epochs=1", "--jobs", 2, "--out", "t")
-    assert "a rerun may choose differently" in result.out
-    trials = json.loads(Path("t/table.json").read_text())["datasets"][0]["variants"][0]["trials"]
-    assert len(trials) == 3
-    for number, trial in enumerate(trials):
-        assert 2 <= trial["found"]["hidden"] <= 6
-        config = Path(f"t/runs/data/gru/trial-{number}/config.yaml").read_text()
-        assert f"hidden: {trial['found']['hidden']}\n" in config
+        for number, trial in enumerate(variant["trials"]):
+            assert ([*trial["found"]], 2 <= trial["found"]["hidden"] <= 6) == (["hidden"], True)
+            run = Path(f"w/runs/data/{variant['variant']}/trial-{number}")
+            config = (run / "config.yaml").read_text()
+            assert f"learning_rate: {rate}\n" in config
+            assert f"hidden: {trial['found']['hidden']}\n" in config
+        assert number == 1
 
 
 def test_train_searches_as_compare_does(data):
@@ -316,11 +292,8 @@ def test_a_quick_answer_leaves_the_folder_of_the_experiment_free(call, data):
 
 
 @pytest.mark.parametrize("foreign", ["report.html", "journal.log", "locks"])
-def test_no_experiment_starts_among_other_files(call, data, run, foreign):
-    """Guards a page of the user's, a dataset or a run against an experiment's files.
-
-    A journal of somebody else's, also behind a link, used to be emptied.
-    """
+def test_no_experiment_starts_among_other_files(data, run, foreign):
+    """A page of the user's, a dataset, a run; a journal, also behind a link, used to be emptied."""
     Path("kept").write_text("a diary")
     Path("o").mkdir()
     if foreign == "journal.log":
@@ -329,37 +302,29 @@ def test_no_experiment_starts_among_other_files(call, data, run, foreign):
         Path("o", foreign).write_text("mine")
     for folder in (data, run, Path("o")):
         before = {path: path.read_bytes() for path in folder.iterdir() if path.is_file()}
-        result = call("compare", data, "--quick", "--out", folder)
-        assert (result.status, result.err) == (
-            1,
-            f"seqmodel: --out {folder} is not empty and holds no experiment: choose "
-            "another folder\n",
-        )
+        says = f"--out {folder} is not empty and holds no experiment: choose another folder"
+        call_refused("compare", data, "--quick", "--out", folder, says=says)
         assert {path: path.read_bytes() for path in folder.iterdir() if path.is_file()} == before
-    told = call("compare", "--status", "--out", "o")
-    assert (told.status, told.err) == (1, "seqmodel: o holds no experiment\n")
+    call_refused("compare", "--status", "--out", "o", says="o holds no experiment")
     assert sorted(path.name for path in Path("o").iterdir()) == [foreign]
     assert Path("kept").read_text() == "a diary"
 
 
 @pytest.mark.parametrize("name", ["journal.log", "journal.log.lock"])
-def test_a_pipe_in_place_of_a_journal_or_its_lock_is_one_line(call, data, name):
+def test_a_pipe_in_place_of_a_journal_or_its_lock_is_one_line(data, name):
     """They used to be waited for, for ever."""
     Path("e").mkdir()
     os.mkfifo(Path("e", name))
     Path("e/locks").mkdir()
     Path("e/locks/begin").touch()
-    result = call("compare", data, "--quick", "--out", "e")
-    assert (result.status, result.out, result.err.count("\n")) == (1, "", 1)
-    assert f"e/{name}" in result.err
-    status = call("compare", "--status", "--out", "e")
-    assert (status.status, status.err.count("\n")) == (1, 1)
+    call_refused("compare", data, "--quick", "--out", "e", says=f"...e/{name}")
+    call_refused("compare", "--status", "--out", "e", says="...")
 
 
 def test_ctrl_c_while_processes_load_is_one_line(data):
     """Otherwise their tracebacks would fill the terminal after a mistyped command is stopped."""
-    command = begin(data)
-    waited(lambda: any(map(heeds_ctrl_c, children(command.pid))))
+    command = begin(data, **{LOADS_ANEW: "1"})
+    waited(lambda: any(map(heeds_ctrl_c, servers_of(command.pid))))
     os.killpg(command.pid, signal.SIGINT)
     assert command.wait(PATIENCE) == 130
     assert said() == "seqmodel: stopped; run the same command to resume\n"
@@ -367,10 +332,10 @@ def test_ctrl_c_while_processes_load_is_one_line(data):
 
 def test_a_server_killed_while_it_loads_is_one_line(data):
     """By a lack of memory, say. One killed before it was asked for anything is replaced."""
-    command = begin(data)
+    command = begin(data, **{LOADS_ANEW: "1"})
 
     def killed():
-        for server in children(command.pid):
+        for server in servers_of(command.pid):
             with suppress(ProcessLookupError):
                 os.kill(server, signal.SIGKILL)
         return command.poll() is not None
@@ -406,13 +371,9 @@ def test_an_experiment_grows_also_where_it_or_its_data_moved(call, data, undistu
     fewer = call("compare", data, *PAPER, "--trials", 2, "--out", "moved")
     assert fewer.err.startswith("moved keeps its 3 trials and 2 seeds\n")
     same_tables("moved", undisturbed)
+    says = "there is already an experiment e, which differs in variants: name a new folder"
     for more in (["--units", "gru"], ["--vary", "weight_noise=0,0.1"]):
-        other = call("compare", data, *PAPER, *more, "--out", "moved")
-        assert (other.status, other.err) == (
-            1,
-            "seqmodel: there is already an experiment e, which differs in variants: name a new "
-            "folder with --out\n",
-        )
+        call_refused("compare", data, *PAPER, *more, "--out", "moved", says=says)
     assert call("compare", "--status", "--out", "moved").out.endswith("10/10 runs done\n")
 
 
@@ -433,21 +394,15 @@ def same_tables(out, undisturbed):
         assert Path(out, name).read_bytes() == (undisturbed / name).read_bytes()
 
 
-def test_models_of_sound_are_compared_in_nats_per_frame(call, audio_dataset):
+def test_models_of_sound_are_compared_in_nats_per_frame(audio_dataset):
     """Frames are those of the dataset, whatever steps the unit makes; each with its own defaults.
-
-    Densities of samples used to be ranked before probabilities of 16-bit levels.
-    """
+    Densities of samples used to be ranked before probabilities of 16-bit levels."""
     options = ["--vary", "model=frame-wise,sample-wise", "--quick", "--jobs", 1, "--out", "v"]
     for setting in ("hidden=3", "components=2", "epochs=1"):
         options += ["--set", setting]
-    result = call("compare", audio_dataset.folder, *options)
-    assert (result.status, result.out, result.err) == (
-        2,
-        "",
-        "seqmodel: model=frame-wise gives densities and model=sample-wise probabilities, whose "
-        "nats are not comparable: choose outputs of one kind, such as --set output=logistic\n",
-    )
+    says = "model=frame-wise gives densities and model=sample-wise probabilities, whose nats are "
+    says += "not comparable: choose outputs of one kind, such as --set output=logistic"
+    call_refused("compare", audio_dataset.folder, *options, says=says, status=2)
     call_ok("compare", audio_dataset.folder, *options, "--set", "output=logistic")
     with Path("v/table.csv").open() as file:
         valid = {x["variant"]: x for x in csv.DictReader(file) if x["split"] == "valid"}
@@ -456,10 +411,10 @@ def test_models_of_sound_are_compared_in_nats_per_frame(call, audio_dataset):
         settings = (run / "config.yaml").read_text()
         assert f"model: {model}\n" in settings
         assert f"learning_rate: {rate}\n" in settings
-        told = json.loads(call("eval", run, "--json").out)
+        scored = told("eval", run)
         figure = float(valid[f"model={model}"]["nats_per_frame"])
-        assert figure == pytest.approx(told["nats_per_frame"], rel=1e-12)
-        assert figure == pytest.approx(10 * told["nats_per_sample"])
+        assert figure == pytest.approx(scored["nats_per_frame"], rel=1e-12)
+        assert figure == pytest.approx(10 * scored["nats_per_sample"])
 
 
 def test_a_reference_may_be_named_afterwards(call, data, undisturbed, tmp_path):
@@ -474,6 +429,6 @@ def test_a_reference_may_be_named_afterwards(call, data, undisturbed, tmp_path):
     assert line.startswith("data,test,tanh,gru,")
     again = call_ok("compare", data, *PAPER, "--out", copied, "-q").out
     assert "above gru" not in again
-    result = call("compare", data, *PAPER, "--out", copied, "--against", "lstm", "-q")
-    assert result.status == 2
-    assert "--against lstm: the experiment has tanh and gru" in result.err
+    says = "--against lstm: the experiment has tanh and gru"
+    command = ("compare", data, *PAPER, "--out", copied, "--against", "lstm", "-q")
+    call_refused(*command, says=says, status=2)

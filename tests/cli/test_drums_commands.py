@@ -6,7 +6,9 @@ from pathlib import Path
 import mido
 import numpy as np
 import pytest
-from calling import PNG, call_ok
+from calling import PNG, call_ok, call_refused, told
+from midi_tracks import note, save
+from mido import Message
 
 from seqmodel.media.music.grid import Grid
 from seqmodel.media.music.writing import midi_bytes
@@ -54,48 +56,42 @@ def test_a_dataset_of_drums_has_47_rows_and_says_so(kit):
     assert load_run(kit).config.batch_size == 1
     call_ok("report", kit, "--out", "r.html", "--samples", 1)
     assert "drums: " in Path("r.html").read_text()
-    values = json.loads(call_ok("eval", kit, "--samples", 3, "--json").out)["samples"]
+    values = told("eval", kit, "--samples", 3)["samples"]
     assert values["train"]["hits_per_bar"] > 4
     assert set(values["drawn"]["distributions"]) == {"hits_per_frame", "sounds"}
-    told = call_ok("eval", kit, "--samples", 3).out
-    assert "hits per bar of 4/4" in told
-    assert "closed hi-hat" in told
-    assert "melodic" not in told
-
-
-DRUM_HITS = ((36, 100), (38, 20))
+    shown = call_ok("eval", kit, "--samples", 3).out
+    words = ("hits per bar of 4/4", "closed hi-hat", "melodic")
+    assert [word in shown for word in words] == [True, True, False]
 
 
 def write_hits(path, *, melody):
     """Two hits that nothing ends, as drum machines write them; a note on channel 1 under them."""
-    hits = [mido.Message("note_on", channel=9, note=n, velocity=v, time=120) for n, v in DRUM_HITS]
-    kinds = [("note_on", 0), ("note_off", 480)] * melody
-    note = [mido.Message(kind, note=60, velocity=64, time=time) for kind, time in kinds]
-    mido.MidiFile(tracks=[mido.MidiTrack(hits), mido.MidiTrack(note)]).save(path)
+    hits = enumerate(((36, 100), (38, 20)), 1)
+    on = [(120 * k, Message("note_on", channel=9, note=n, velocity=v)) for k, (n, v) in hits]
+    save(path, [on, note(0, 480, 60) if melody else []])
 
 
-def test_drums_of_a_mixed_file_are_all_that_is_told(call):
-    """Guards against other notes called hits, a range of pitches for a kit, and velocities of
-    other notes, or of none, since a hit has no length."""
+def test_drums_of_a_mixed_file_are_all_that_is_told():
+    """Guards against other notes called hits, a kit's range of pitches, and others' velocities."""
     write_hits(Path("mixed.mid"), melody=True)
-    told = json.loads(call_ok("inspect", "mixed.mid", "--drums", "only", "--json").out)
-    assert (told["notes"], told["lowest"], told["highest"]) == (2, None, None)
-    assert (told["drum_notes"], told["velocities"]) == (2, [20, 100])
-    told = call_ok("inspect", "mixed.mid", "--drums", "only").out.splitlines()
-    assert told[1] == "  2 hits, velocities 20 to 100"
-    told = json.loads(call_ok("inspect", "mixed.mid", "--json").out)
-    assert (told["notes"], told["lowest"], told["velocities"]) == (1, "C4", [64, 64])
+    values = told("inspect", "mixed.mid", "--drums", "only")
+    names = ("notes", "lowest", "highest", "drum_notes", "velocities")
+    assert [values[name] for name in names] == [2, None, None, 2, [20, 100]]
+    lines = call_ok("inspect", "mixed.mid", "--drums", "only").out.splitlines()
+    assert lines[1] == "  2 hits, velocities 20 to 100"
+    values = told("inspect", "mixed.mid")
+    assert (values["notes"], values["lowest"], values["velocities"]) == (1, "C4", [64, 64])
 
 
 @pytest.mark.parametrize(
     "command",
     ["prepare --out d --drums drop", "prepare --out d --restrike discard", "inspect --drums drop"],
 )
-def test_drums_that_nothing_ends_are_named(call, command):
+def test_drums_that_nothing_ends_are_named(command):
     """Guards against a file full of hits that "has no notes", without a word of what helps."""
     write_hits(Path("hits.mid"), melody=False)
-    refused = call(*command.split(), "hits.mid")
-    assert refused.err == "seqmodel: hits.mid: has no notes but drums; use --drums only\n"
+    says = "hits.mid: has no notes but drums; use --drums only"
+    call_refused(*command.split(), "hits.mid", says=says)
     assert call_ok("inspect", "hits.mid").out.splitlines()[1].startswith("  2 hits")
 
 
@@ -131,18 +127,13 @@ def test_files_of_drums_are_continued_and_filled(call, kit, here):
     assert np.array_equal(other, np.delete(primed, [1, 2, 3], axis=1))
 
 
-def test_rolls_of_drums_and_of_notes_are_not_mixed_up(call, kit, run):
+def test_rolls_of_drums_and_of_notes_are_not_mixed_up(kit, run):
     np.save("notes.npy", np.eye(16, 88, dtype=np.uint8))
     np.save("drums.npy", np.eye(16, 47, dtype=np.uint8))
-    refused = call("sample", "o.mid", "--run", kit, "--prime", "notes.npy")
-    assert refused.err == "seqmodel: --prime notes.npy: holds 88 notes, not 47 drum sounds\n"
-    refused = call("sample", "o.mid", "--run", run, "--prime", "drums.npy")
-    assert refused.err == (
-        "seqmodel: --prime drums.npy: holds 47 drum sounds, not 88 notes; use a run of data "
-        "prepared with --drums only\n"
-    )
-    call_ok("prepare", "drums.npy", "--drums", "only", "--out", "d")
-    refused = call("eval", run, "--data", kit.parent / "data")
-    assert refused.err.endswith(
-        f"data holds drums, but {run} was trained on music: name another run or dataset\n"
-    )
+    sample, data = ("sample", "o.mid", "--run"), kit.parent / "data"
+    says = "--prime notes.npy: holds 88 notes, not 47 drum sounds"
+    call_refused(*sample, kit, "--prime", "notes.npy", says=says)
+    says = "--prime drums.npy: holds 47 drum sounds, not 88 notes; use a run of ... --drums only"
+    call_refused(*sample, run, "--prime", "drums.npy", says=says)
+    says = f"{data} holds drums, but {run} was trained on music: name another run or dataset"
+    call_refused("eval", run, "--data", data, says=says)

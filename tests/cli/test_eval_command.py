@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from calling import call_ok
+from calling import call_ok, call_refused, told
 
 from seqmodel.data.dataset import Split, open_dataset
 
@@ -47,24 +47,20 @@ def test_copies_are_reported(call, music, monkeypatch):
         Path("m", split).mkdir(parents=True)
         np.save(f"m/{split}/{name}.npy", np.eye(48, 88, 3 * (name == "b"), np.uint8))
     shares = {"8": 1.0, "16": 1.0, "32": 1.0}
-    said = (
-        "100.0% of valid lies in windows of 8 frames that are in train too, in any key; "
-        "100.0% in those of 16, 100.0% in those of 32"
-    )
+    said = "100.0% of valid lies in windows of 8 frames that are in train too, in any key; "
+    said += "100.0% in those of 16, 100.0% in those of 32"
     assert said in call("prepare", "m", "-o", "d").err
     assert json.loads(Path("d/manifest.json").read_text())["copies"] == {"valid": shares}
     assert f"  {said}" in call("inspect", "d").out.splitlines()
     call_ok("train", "d", "--hidden", 4, "--epochs", 1)
-    assert json.loads(call("eval", "--json").out)["copies"] == shares
-    other = json.loads(call("eval", "--data", music / "valid", "--json").out)
-    assert other["copies"] == dict.fromkeys(shares, 0.0)
+    assert told("eval")["copies"] == shares
+    assert told("eval", "--data", music / "valid")["copies"] == dict.fromkeys(shares, 0.0)
+    assert "copies" not in told("eval", "--split", "train")
     np.save("m/valid/c.npy", np.eye(48, 88, dtype=np.uint8)[::-1])  # down
     for frames, share in ((96, 0.5), (40, 1.0)):  # of all, or of as many as are enough
         monkeypatch.setattr(Split.subsample, "__defaults__", (frames,))
-        call_ok("prepare", "m", "-o", "d", "--force")
-        found = json.loads(Path("d/manifest.json").read_text())["copies"]["valid"]
+        found = told("prepare", "m", "-o", "d", "--force")["copies"]["valid"]
         assert found == dict.fromkeys(shares, share)
-    assert "copies" not in json.loads(call("eval", "--split", "train", "--json").out)
 
 
 def test_eval_with_voices(call, data):
@@ -73,7 +69,7 @@ def test_eval_with_voices(call, data):
     Path("a.json").write_text(json.dumps({"train": [chorale] * 3, "valid": [chorale, chorale[4:]]}))
     call_ok("prepare", "a.json", "-o", "d")
     call_ok("train", "d", "--hidden", 4, "--epochs", 1, "--run", "r")
-    values = json.loads(call("eval", "r", "--voices", "--json").out)
+    values = told("eval", "r", "--voices")
     voices = values["voices"]
     assert voices["notes"] == 4 * values["frames"] == 4 * (32 + 28)
     total = values["nats_per_frame"] + voices["assignment_nats_per_frame"]
@@ -83,13 +79,11 @@ def test_eval_with_voices(call, data):
     table = call("eval", "r", "--voices").out
     assert f"\nwith voices              {total:9.4f}\n  which voice sings what " in table
     assert f"\n  per note, rests too    {total / 4:9.4f}\n" in table
-    files = json.loads(call("eval", "r", "--data", "a.json", "--voices", "--json").out)
+    files = told("eval", "r", "--data", "a.json", "--voices")
     assert files["voices"]["notes"] == 4 * (4 * 32 + 28)
-    refused = call("eval", "r", "--data", data, "--voices")
-    assert (refused.status, refused.out) == (1, "")
-    assert "--voices needs pieces that state which voice sings what" in refused.err
-    assert refused.err.count("\n") == 1
-    assert "exclude each other" in call("eval", "r", "--voices", "--per-frame").err
+    says = "...--voices needs pieces that state which voice sings what"
+    call_refused("eval", "r", "--data", data, "--voices", says=says)
+    call_refused("eval", "r", "--voices", "--per-frame", says="...exclude each other", status=2)
 
 
 def test_eval_takes_the_newest_run_and_any_split(call, run, struck_run):
@@ -132,12 +126,9 @@ def test_eval_compares_samples_with_the_data(call, data, run):
 
 def test_eval_on_frames_of_another_kind_warns(call, music, data, run, seconds_run):
     """Guards against unknowingly comparing figures of different frames, or of other notes."""
-    warned = call("eval", seconds_run, "--data", data)
-    assert warned.status == 0
-    assert warned.err == (
-        f"{data} was prepared differently from the run's training data (4 steps per beat, not "
-        "0.1 s per step): the figures are not a fair test\n"
-    )
+    said = f"{data} was prepared differently from the run's training data (4 steps per beat, not "
+    said += "0.1 s per step): the figures are not a fair test\n"
+    assert call_ok("eval", seconds_run, "--data", data).err == said
     assert call("eval", seconds_run, "--data", data, "-q").err == ""
     call_ok("prepare", music, "--no-onsets", "-o", "d", "--restrike=discard", "--drums=keep")
     said = "(restrike discard, not restrike close; drums kept, not drums dropped)"
@@ -185,10 +176,7 @@ def test_runs_that_cannot_be_averaged_are_refused(call, run, other, data, second
         ((run, "r"), f"{run} was trained on {data}, but r was not: name the data to score "),
         ((run, other, "--samples", 2), "several runs and --samples exclude each other"),
     ):
-        refused = call("eval", *names)
-        assert (refused.status > 0, refused.out) == (True, "")
-        assert why in refused.err
-        assert refused.err.count("\n") == 1
+        call_refused("eval", *names, says=f"...{why}", status=1 if "none" in names else 2)
     assert "differs from" not in call("eval", run, "r", "--data", data).err
 
 
@@ -206,6 +194,5 @@ def test_sample_draws_from_the_average(call, run, other):
     assert drawn[0] == drawn[1]
     assert len(set(drawn)) == 3
     for option in (("--best-of", 2), ("--fill", "a.mid")):
-        refused = call("sample", "c.mid", *both, *option)
-        assert (refused.status, refused.out) == (2, "")
-        assert f"several runs and {option[0]} exclude each other" in refused.err
+        says = f"several runs and {option[0]} exclude each other"
+        call_refused("sample", "c.mid", *both, *option, says=says, status=2)

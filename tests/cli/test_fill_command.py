@@ -1,13 +1,13 @@
 """`sample --fill`: music around what is given, and the file it is in, from the command line."""
 
-import json
 import re
 from pathlib import Path
 
 import mido
 import numpy as np
 import pytest
-from calling import call_ok
+from calling import call_ok, call_refused, told
+from midi_tracks import notes, save, tempo
 from PIL import Image
 
 from seqmodel.runs.folder import load_run, read_metrics
@@ -26,13 +26,9 @@ def struck_run(shared, music):
 @pytest.fixture
 def song(here):
     """Two bars at 80 bpm: a melody in A that repeats notes, over a held bass."""
-    track = mido.MidiTrack([mido.MetaMessage("set_tempo", tempo=mido.bpm2tempo(80))])
-    track.append(mido.Message("note_on", note=45, velocity=70))
-    for pitch in (69, 69, 71, 73, 73, 76, 74, 73):
-        track.append(mido.Message("note_on", note=pitch, velocity=70))
-        track.append(mido.Message("note_off", note=pitch, time=96))
-    track.append(mido.Message("note_off", note=45))
-    mido.MidiFile(type=0, ticks_per_beat=96, tracks=[track]).save(here / "song.mid")
+    melody = enumerate((69, 69, 71, 73, 73, 76, 74, 73))
+    tune = notes([(0, 8, 45, 70), *((k, k + 1, pitch, 70) for k, pitch in melody)], step=96)
+    save(here / "song.mid", [[tempo(0, mido.bpm2tempo(80)), *tune]], division=96, kind=0)
     return Path("song.mid")
 
 
@@ -90,8 +86,8 @@ def test_a_bar_is_drawn_anew_between_others(call, song, run):
 
 
 def test_it_tells_how_well_it_fits(call, song, run):
-    options = ("--fill", song, "--frames", "8:12", "--sweeps", 0, "--particles", 9, "--json")
-    (piece,) = json.loads(call_ok("sample", "o.mid", "--run", run, *options).out)["pieces"]
+    options = ("--fill", song, "--frames", "8:12", "--sweeps", 0, "--particles", 9)
+    (piece,) = told("sample", "o.mid", "--run", run, *options)["pieces"]
     assert (piece["path"], piece["frames"], piece["drawn_frames"]) == ("o.mid", 32, 4)
     assert piece["particles"] == 9
     assert 1 <= piece["effective_least"] <= piece["effective_median"] <= 9 + 1e-9
@@ -116,8 +112,8 @@ def test_it_tells_how_well_it_fits(call, song, run):
 def test_what_few_particles_fit_is_said(call, song, struck_run, monkeypatch, part, what):
     monkeypatch.setattr("seqmodel.cli.sample.FEW_PARTICLES", 39.9999)
     options = ("--fill", song, "--notes", "C2:C4", "--particles", 40, "--temperature", 2)
-    told = call_ok("sample", "o.mid", "--run", struck_run, *options, "--frames", part)
-    said = re.search(r"^at frame (\d+) only \d+\.\d particles fit (.*): try", told.err, re.M)
+    result = call_ok("sample", "o.mid", "--run", struck_run, *options, "--frames", part)
+    said = re.search(r"^at frame (\d+) only \d+\.\d particles fit (.*): try", result.err, re.M)
     assert said is not None
     begin, end = map(int, part.split(":"))
     assert begin <= int(said[1]) <= end  # a note held over from there may be struck
@@ -141,14 +137,11 @@ def test_pictures_have_another_colour_for_what_was_drawn(call, song, run, inspec
     assert warm[middle + 50 :].sum() == cold[: middle - 50].sum() == 0
 
 
-def test_more_particles_than_memory_are_refused(call, song, run, monkeypatch):
+def test_more_particles_than_memory_are_refused(song, run, monkeypatch):
     monkeypatch.setattr("seqmodel.sampling.filling.available_memory", lambda: 10**6)
-    options = ("--fill", song, "--below", "--particles", 10**5)
-    result = call("sample", "o.mid", "--run", run, *options)
-    assert result.status == 2
-    assert result.err.startswith(
-        "seqmodel: 100,000 particles of 32 frames do not fit in memory: use at most "
-    )
+    command = ("sample", "o.mid", "--run", run, "--fill", song, "--below", "--particles", 10**5)
+    says = "100,000 particles of 32 frames do not fit in memory: use at most"
+    call_refused(*command, says=says, status=2)
     assert not Path("o.mid").exists()
 
 
@@ -226,9 +219,8 @@ def test_a_filled_file_is_kept(call, request, band, which):
     """Event for event but for the notes of the bar, in its own key, whatever the run knows."""
     run = request.getfixturevalue(which)
     options = ("--run", run, "--fill", band, "--bars", "2:2", "--temperature", 5, "--sweeps", 0)
-    told = call_ok("sample", "o.mid", *options)
     drums = f"{band} has drums, which the run does not replace: they stay\n"
-    assert drums in told.err
+    assert drums in call_ok("sample", "o.mid", *options).err
     before, after = mido.MidiFile(band), mido.MidiFile("o.mid")
     assert (after.type, after.ticks_per_beat, len(after.tracks)) == (1, 96, 5)
     for number in (DRUMS, WORDS):
@@ -257,10 +249,10 @@ def test_a_continued_file_is_kept(call, request, band, which):
     """Up to the primer's end, and nothing after it but what was drawn; or as a whole."""
     run = request.getfixturevalue(which)
     options = ("--run", run, "--prime", band, "--length", 24, "--temperature", 5)
-    told = call_ok("sample", "o.mid", *options, "--prime-frames", 10, "--include-prime")
+    kept = call_ok("sample", "o.mid", *options, "--prime-frames", 10, "--include-prime")
     alone = call_ok("sample", "alone.mid", *options)
     call_ok("sample", "all.mid", *options, "--include-prime")
-    for lines, key in ((told.err, ", and is written in its own key\n"), (alone.err, "\n")):
+    for lines, key in ((kept.err, ", and is written in its own key\n"), (alone.err, "\n")):
         assert (f"its tonic to C as in training{key}" in lines) == (which == "struck_run")
     before, cut, whole = (mido.MidiFile(name) for name in (band, "o.mid", "all.mid"))
     for number, track in enumerate(before.tracks):
@@ -297,5 +289,5 @@ def test_a_foreign_file_is_warned_of(call, band, run, monkeypatch):
     for times, foreign in ((0.99 * nats / valid, True), (1.01 * nats / valid, False)):
         monkeypatch.setattr("seqmodel.cli.sample.FOREIGN", times)
         for use in (("--prime", band), ("--fill", band, "--frames", "3:4")):
-            told = call_ok("sample", "o.mid", "--run", run, *use, "--force")
-            assert (said in told.err) == foreign
+            result = call_ok("sample", "o.mid", "--run", run, *use, "--force")
+            assert (said in result.err) == foreign

@@ -111,18 +111,20 @@ def test_examples_can_be_typed(command, call):
 
 def test_help_and_completion_load_nothing_heavy():
     """Guards against an import that makes `--help`, Tab or a mistyped name wait for torch."""
-    script = (
-        "import os, sys\nfrom seqmodel.cli.main import main\n"
-        "def say(*words):\n"
-        "    sys.argv = ['seqmodel', *words]\n"
-        "    try: main()\n    except SystemExit: pass\n"
-        "for command in sys.argv[1:]: say(command, '--help')\n"
-        "os.environ |= {'_SEQMODEL_COMPLETE': 'complete_bash', 'COMP_CWORD': '3',\n"
-        "    'COMP_WORDS': 'seqmodel train --unit mg'}\n"
-        f"say(), print('LOADED', [name for name in {HEAVY} if name in sys.modules])\n"
-        "del os.environ['_SEQMODEL_COMPLETE']\n"
-        "say('train', 'nowhere'), print('torch' in sys.modules)"
-    )
+    script = f"""
+import os, sys
+from seqmodel.cli.main import main
+def say(*words):
+    sys.argv = ['seqmodel', *words]
+    try: main()
+    except SystemExit: pass
+for command in sys.argv[1:]: say(command, '--help')
+os.environ |= {{'_SEQMODEL_COMPLETE': 'complete_bash', 'COMP_CWORD': '3',
+    'COMP_WORDS': 'seqmodel train --unit mg'}}
+say(), print('LOADED', [name for name in {HEAVY} if name in sys.modules])
+del os.environ['_SEQMODEL_COMPLETE']
+say('train', 'nowhere'), print('torch' in sys.modules)
+"""
     command = [sys.executable, "-c", script, *FUNCTIONS]
     shown = subprocess.run(command, capture_output=True, text=True, check=True)
     assert shown.stdout.endswith("\nmgu\nLOADED []\nFalse\n")

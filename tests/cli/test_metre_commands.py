@@ -8,7 +8,8 @@ from pathlib import Path
 import mido
 import numpy as np
 import pytest
-from calling import call_ok
+from calling import call_ok, call_refused, told
+from midi_tracks import notes, save, tempo
 from onsets import as_frames
 
 from seqmodel.data.dataset import open_dataset
@@ -17,20 +18,13 @@ from seqmodel.runs.folder import load_run
 TINY = ("--unit", "gru", "--hidden", 4, "--epochs", 1, "--no-end", "--no-motifs", "-q")
 
 
-def write_tune(path, beats, of, tempo, bars=12):
+def write_tune(path, beats, of, bpm, bars=12):
     """Chords on each beat, low notes on each downbeat, as a file of one track."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    track = mido.MidiTrack(
-        [
-            mido.MetaMessage("set_tempo", tempo=mido.bpm2tempo(tempo)),
-            mido.MetaMessage("time_signature", numerator=beats, denominator=of),
-        ]
-    )
-    for beat in range(beats * bars):
-        pitch = 48 if beat % beats == 0 else 60 + beat % 5
-        track.append(mido.Message("note_on", note=pitch, velocity=64))
-        track.append(mido.Message("note_off", note=pitch, time=480 * 4 // of))
-    mido.MidiFile(type=0, ticks_per_beat=480, tracks=[track]).save(path)
+    head = [tempo(0, mido.bpm2tempo(bpm))]
+    head.append((0, mido.MetaMessage("time_signature", numerator=beats, denominator=of)))
+    pitches = [60 + k % 5 if k % beats else 48 for k in range(beats * bars)]
+    tune = notes([(k, k + 1, pitch) for k, pitch in enumerate(pitches)], step=480 * 4 // of)
+    save(path, [[*head, *tune]], kind=0)
 
 
 @pytest.fixture(scope="module")
@@ -48,19 +42,19 @@ def tunes(tmp_path_factory):
 
 def stated(data):
     """(Tick, beats, of) of each signature of a file, and its tempo."""
-    found, now, tempo = [], 0, 0.0
+    found, now, bpm = [], 0, 0.0
     for message in mido.MidiFile(file=io.BytesIO(data)).tracks[0]:
         now += message.time
         if message.type == "time_signature":
             found.append((now, message.numerator, message.denominator))
         elif message.type == "set_tempo":
-            tempo = mido.tempo2bpm(message.tempo)
-    return found, tempo
+            bpm = mido.tempo2bpm(message.tempo)
+    return found, bpm
 
 
-def sampled(call, run, *options):
-    result = call("sample", "-", "--format", "mid", "--run", run, "--length", 40, *options)
-    assert (result.status, result.err) == (0, "")
+def sampled(run, *options):
+    result = call_ok("sample", "-", "--format", "mid", "--run", run, "--length", 40, *options)
+    assert result.err == ""
     return stated(result.raw)
 
 
@@ -91,30 +85,23 @@ def test_train_tells_that_a_dataset_has_no_metres(call, tunes):
 @pytest.mark.parametrize(
     "damage", [{"metre": {}}, {"copies": {"valid": {"8": "x"}}}, {"timing": {"suggestion": 5}}]
 )
-def test_a_manifest_damaged_where_it_is_only_shown_is_named(call, tunes, damage):
+def test_a_manifest_damaged_where_it_is_only_shown_is_named(tunes, damage):
     """`inspect` used to end in a traceback."""
     manifest = Path(shutil.copytree(tunes / "data", "d")) / "manifest.json"
     manifest.write_text(json.dumps(json.loads(manifest.read_text()) | damage))
+    says = "d/manifest.json is damaged: its description of the dataset cannot be read; run "
     for options in ((), ("--json",)):
-        shown = call("inspect", "d", *options)
-        assert (shown.status, shown.out) == (1, "")
-        assert shown.err == (
-            "seqmodel: d/manifest.json is damaged: its description of the dataset cannot be read; "
-            "run `seqmodel prepare` again\n"
-        )
+        call_refused("inspect", "d", *options, says=f"{says}`seqmodel prepare` again")
 
 
 @pytest.mark.parametrize("metre", [False, [], [[0, 3, 5]]])
-def test_damaged_metres_are_named(call, tunes, metre):
+def test_damaged_metres_are_named(tunes, metre):
     """`inspect` used to say that every piece is sound of a dataset that train refused."""
     index = Path(shutil.copytree(tunes / "data", "d")) / "train.jsonl"
     first, *more = index.read_text().splitlines(keepends=True)
     index.write_text("".join([json.dumps(json.loads(first) | {"metre": metre}) + "\n", *more]))
     for command in (("inspect", "d"), ("train", "d", *TINY)):
-        shown = call(*command)
-        assert (shown.status, shown.out, shown.err.count("\n")) == (1, "", 1)
-        assert shown.err.startswith("seqmodel: d/train.jsonl is damaged: ")
-        assert shown.err.endswith("; run `seqmodel prepare` again\n")
+        call_refused(*command, says="d/train.jsonl is damaged: ...; run `seqmodel prepare` again")
 
 
 def test_parts_in_time_go_on_within_their_bar(call):
@@ -131,51 +118,48 @@ def test_parts_in_time_go_on_within_their_bar(call):
         assert metres[0, 0] == -begin
 
 
-def test_samples_state_metre_and_tempo(call, tunes):
+def test_samples_state_metre_and_tempo(tunes):
     """Of train, or what is asked for; what is drawn then differs."""
     drawn = []
-    for metre, tempo, *asked in ((3, 4), 90), ((6, 8), 171, "--metre", "6/8", "--tempo", 171):
-        told = sampled(call, tunes / "run", *asked)
-        assert told == ([(0, *metre)], pytest.approx(tempo, abs=0.01))
+    for metre, bpm, *asked in ((3, 4), 90), ((6, 8), 171, "--metre", "6/8", "--tempo", 171):
+        found = sampled(tunes / "run", *asked)
+        assert found == ([(0, *metre)], pytest.approx(bpm, abs=0.01))
         call_ok("sample", "a.npy", "--force", "--run", tunes / "run", *asked)
         drawn.append(np.load("a.npy"))
     assert (drawn[0] != drawn[1]).any()
 
 
-def test_a_metre_that_is_not_followed_is_named(call, run, seconds_run):
+def test_a_metre_that_is_not_followed_is_named(run, seconds_run):
+    said = f"{run} was trained without --bars: the drawn notes do not follow --metre\n"
     for name in ("a.mid", "a.npy"):  # a roll has no metre that could be written
-        told = call("sample", name, "--run", run, "--length", 8, "--metre", "6/8")
-        assert told.status == 0
-        assert told.err.startswith(
-            f"{run} was trained without --bars: the drawn notes do not follow --metre\n"
-        )
-    told = call("sample", "b.mid", "--run", seconds_run, "--metre", "6/8")
-    assert told.err == ("seqmodel: --metre needs a run on a grid of beats, not 0.1 s per step\n")
+        options = ("--run", run, "--length", 8, "--metre", "6/8")
+        assert call_ok("sample", name, *options).err.startswith(said)
+    says = "--metre needs a run on a grid of beats, not 0.1 s per step"
+    command = ("sample", "b.mid", "--run", seconds_run, "--metre", "6/8")
+    call_refused(*command, says=says, status=2)
 
 
-def test_a_primer_keeps_its_metre_and_tempo(call, tunes):
+def test_a_primer_keeps_its_metre_and_tempo(tunes):
     """The new piece begins where the primer stands in its bar: with what is left of the bar."""
     write_tune(Path("five.mid"), 5, 4, 77, bars=4)
     prime = ("--prime", "five.mid", "--prime-frames", 28)  # two beats of the second bar
-    for options, metres, tempo in (
+    for options, metres, bpm in (
         ((), [(0, 3, 4), (360 * 4, 5, 4)], 77),
         (("--include-prime",), [(0, 5, 4)], 77),
         (("--metre", "2/4", "--tempo", 60), [(0, 1, 4), (480, 2, 4)], 60),
     ):
-        told = sampled(call, tunes / "run", *prime, *options)
-        assert told == (metres, pytest.approx(tempo, abs=0.01))
+        found = sampled(tunes / "run", *prime, *options)
+        assert found == (metres, pytest.approx(bpm, abs=0.01))
 
 
-def test_a_filled_file_keeps_its_metre_in_the_model_too(call, tunes):
+def test_a_filled_file_keeps_its_metre_in_the_model_too(tunes):
     """Guards the nats of a filled piece, which are those of its own metre, and what is drawn."""
     write_tune(Path("jig.mid"), 6, 8, 160, bars=3)
     fill = ("--fill", "jig.mid", "--bars", "2:2", "--particles", 4, "--sweeps", 0)
     call_ok("sample", "a.mid", "--run", tunes / "run", *fill)
     assert stated(Path("a.mid").read_bytes()) == ([(0, 6, 8)], pytest.approx(160, abs=0.01))
-    told = call("sample", "b.npy", "--run", tunes / "run", *fill, "--json")
-    piece = np.load("b.npy")
-    loaded = load_run(tunes / "run")
-    said = json.loads(told.out)["pieces"][0]["nats_per_drawn_frame"]
+    (piece,) = told("sample", "b.npy", "--run", tunes / "run", *fill)["pieces"]
+    said, piece, loaded = piece["nats_per_drawn_frame"], np.load("b.npy"), load_run(tunes / "run")
     for metre, equal in (([0, 6, 8], True), ([0, 3, 4], False)):
         nats = loaded.nll(as_frames(piece), loaded.frame.metres({"metre": [metre]}))[12:24].mean()
         assert (said == pytest.approx(nats, abs=1e-4)) == equal

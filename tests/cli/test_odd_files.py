@@ -12,7 +12,8 @@ import warnings
 from pathlib import Path
 
 import pytest
-from calling import ENVIRONMENT, PNG, call_ok, start, write_piece
+from calling import ENVIRONMENT, PNG, call_ok, call_refused, start, told, write_piece
+from forking import LOADS_ANEW
 
 from seqmodel.data.bundled import sample_dataset
 from seqmodel.locks import locked
@@ -22,10 +23,10 @@ TRAINING = (*MODEL, "--epochs", 1)
 
 # ---- two commands, one target --------------------------------------------------------------------
 
-IN_USE = "seqmodel: another process is writing {}: wait for it to finish, or choose another path\n"
+IN_USE = "another process is writing {}: wait for it to finish, or choose another path"
 
 
-def test_a_second_training_leaves_the_first_alone(call, data):
+def test_a_second_training_leaves_the_first_alone(data):
     """Used to mix the config of one with the weights of the other, and exit 0 from both."""
     long = (*MODEL, "--patience", 10**6, "--epochs", 10**6)
     first = start("train", data, *long, "--unit", "lstm", "--run", "run")
@@ -33,8 +34,7 @@ def test_a_second_training_leaves_the_first_alone(call, data):
         if re.match("epoch +1/", line):
             break
     for options in ((data, "--unit", "gru"), (data, "--unit", "gru", "--force"), ("--resume",)):
-        second = call("train", *options, "--run", "run")
-        assert (second.status, second.out, second.err) == (1, "", IN_USE.format("run"))
+        call_refused("train", *options, "--run", "run", says=IN_USE.format("run"))
     first.send_signal(signal.SIGINT)
     first.communicate(timeout=60)
     assert first.returncode == 128 + signal.SIGINT
@@ -42,10 +42,10 @@ def test_a_second_training_leaves_the_first_alone(call, data):
     assert json.loads(call_ok("inspect", "run", "--json").out)["config"]["unit"] == "lstm"
 
 
-def test_a_second_prepare_fails_before_it_starts(call, music):
+def test_a_second_prepare_fails_before_it_starts(music):
     with locked(Path("data")):
-        result = call("prepare", music, "--out", "data", "--force")
-        assert (result.status, result.out, result.err) == (1, "", IN_USE.format("data"))
+        says = IN_USE.format("data")
+        call_refused("prepare", music, "--out", "data", "--force", says=says)
     call_ok("prepare", music, "--out", "data", "--force")
     assert [path.name for path in Path().iterdir()] == ["data"]
 
@@ -63,16 +63,14 @@ def pipes(here):
     return here
 
 
-def test_files_must_be_files(call, run, pipes):
+def test_files_must_be_files(run, pipes):
     """Guards memory as well: /dev/zero is endless."""
     for prime in ("a.mid", "b.npy", "/dev/zero"):
-        result = call("sample", "o.mid", "--run", run, "--prime", prime)
-        assert (result.status, result.err) == (1, f"seqmodel: --prime {prime}: is not a file\n")
+        says = f"--prime {prime}: is not a file"
+        call_refused("sample", "o.mid", "--run", run, "--prime", prime, says=says)
     write_piece(pipes / "train" / "0.mid", 0)
     write_piece(pipes / "valid" / "1.mid", 1)
-    result = call("prepare", pipes, "-o", "d")
-    assert result.status == 0, result.err
-    skipped = json.loads(Path("d/manifest.json").read_text())["skipped"]
+    skipped = told("prepare", pipes, "-o", "d")["skipped"]
     reasons = {Path(skip["source"]).name: skip["reason"] for skip in skipped}
     assert reasons == dict.fromkeys(NAMES, "is not a file")
 
@@ -97,24 +95,22 @@ def test_a_pipe_in_a_dataset_or_run_does_not_block(call, request, which, name):
     assert result.err.count("\n") <= 1, result.err
 
 
-def test_a_pipe_for_a_folders_settings_does_not_block(call, data):
+def test_a_pipe_for_a_folders_settings_does_not_block(data):
     """It has no writer, unlike the shell's; both looks at what a folder is used to wait for one."""
     Path("runs/r").mkdir(parents=True)
     os.mkfifo("runs/r/config.yaml")
     for options in ((data, "--run", "runs/r", "--force"), ("--resume",)):
-        result = call("train", *options)
-        assert (result.status, result.err.count("\n")) == (1, 1), result.err
+        call_refused("train", *options, says="...")
 
 
-def test_settings_may_come_from_a_pipe(call, data):
+def test_settings_may_come_from_a_pipe(data):
     """Guards `--config <(...)`, the shell's process substitution."""
     reader, writer = os.pipe()
     os.write(writer, b"hidden: 3\n")
     os.close(writer)
-    result = call("train", data, "--config", f"/dev/fd/{reader}", "--print-config")
+    config = call_ok("train", data, "--config", f"/dev/fd/{reader}", "--print-config").out
     os.close(reader)
-    assert result.status == 0, result.err
-    assert "\nhidden: 3\n" in result.out
+    assert "\nhidden: 3\n" in config
 
 
 # ---- names that are not UTF-8, control the terminal, or lack a glyph -----------------------------
@@ -187,7 +183,7 @@ def failing(number):
     return fail
 
 
-def test_without_locks_only_what_many_share_is_refused(call, music, monkeypatch):
+def test_without_locks_only_what_many_share_is_refused(music, monkeypatch):
     """Empty lock files stayed, and a comparison a folder that had half begun."""
     monkeypatch.setattr(fcntl, "flock", failing(errno.ENOLCK))
     call_ok("prepare", music, "-o", "d")
@@ -195,12 +191,8 @@ def test_without_locks_only_what_many_share_is_refused(call, music, monkeypatch)
     call_ok("train", "--resume", "--run", "r", "--epochs", 2, "-q")
     call_ok("train", "d", *TRAINING, "--run", "r", "--force", "-q")
     assert sample_dataset(Path("runs")).is_dir()
-    compared = call("compare", "d", "--quick", "--out", "deep/out", "--set", "hidden=4")
-    assert (compared.status, compared.out) == (1, "")
-    assert compared.err == (
-        f"seqmodel: cannot lock files in deep/out ({os.strerror(errno.ENOLCK).lower()}): choose "
-        "a folder on a disk of this machine\n"
-    )
+    says = f"cannot lock files in deep/out ({os.strerror(errno.ENOLCK).lower()}): choose a folder"
+    call_refused("compare", "d", "--quick", "--out", "deep/out", "--set", "hidden=4", says=says)
     there = [path.as_posix() for path in (*Path().iterdir(), *Path("runs").iterdir())]
     assert sorted(there) == ["d", "r", "runs", "runs/sample-music"]
 
@@ -253,7 +245,7 @@ def test_a_comparison_that_filled_the_disk_says_how_to_go_on(data, here):
     process = start(
         *("compare", data, "--units", "gru", "--set", "hidden=4", "--set", "model=frame-wise"),
         *("--out", "o", "-q", "--quick"),
-        env={**ENVIRONMENT, "PYTHONPATH": path},
+        env={**ENVIRONMENT, "PYTHONPATH": path, LOADS_ANEW: "1"},
     )
     out, err = process.communicate(timeout=120)
     assert (process.returncode, out) == (1, "")

@@ -1,7 +1,6 @@
 """Signals, pipes, full disks and terminals: what shows only in or around a real process."""
 
 import io
-import json
 import os
 import pty
 import re
@@ -15,11 +14,12 @@ from unittest.mock import Mock
 
 import pytest
 import typer
-from calling import ENVIRONMENT, PATIENCE, call_main, call_ok, start
+from calling import ENVIRONMENT, PATIENCE, call_main, call_ok, same_tensors, start
 from forking import Forked, outcome
-from safetensors.numpy import load_file
+from outcomes import without_times
 
 from seqmodel.cli import main
+from seqmodel.runs.folder import read_metrics
 
 # All sources of randomness at once, in windows, so that a stop falls in the middle of them all.
 LONG = (
@@ -42,11 +42,8 @@ def stop_at(epoch, number, *arguments):
     return process.returncode, out, err + rest
 
 
-def test_a_stopped_run_resumes_as_if_never_stopped(call, data):
-    """Guards Ctrl-C, kill and the end of a terminal: the exit status, and the same final weights.
-
-    SIGHUP used to end a training at once, with nothing saved.
-    """
+def test_a_stopped_run_resumes_as_if_never_stopped(data):
+    """By Ctrl-C, kill and the end of a terminal, which used to end it with nothing saved."""
     call_ok("train", data, *LONG, "--run", "whole", "-q")
     for epoch, number, arguments in (
         (2, signal.SIGINT, ("train", data, *LONG, "--run", "parts")),
@@ -63,17 +60,12 @@ def test_a_stopped_run_resumes_as_if_never_stopped(call, data):
         assert not list(Path("parts").glob(".*"))  # no temporary file is left
     call_ok("train", "--resume", "--run", "parts", "-q")
     for name in ("best", "last"):
-        whole, parts = (load_file(f"{run}/{name}.safetensors") for run in ("whole", "parts"))
-        assert whole.keys() == parts.keys()
-        assert all((whole[key] == parts[key]).all() for key in whole)
+        assert same_tensors(*(f"{run}/{name}.safetensors" for run in ("whole", "parts")))
     assert steps("whole") == steps("parts")
 
 
 def steps(run):
-    lines = map(json.loads, Path(run, "metrics.jsonl").read_text().splitlines())
-    return [
-        {k: v for k, v in x.items() if k not in ("seconds", "frames_per_second")} for x in lines
-    ]
+    return without_times(read_metrics(Path(run)))
 
 
 def test_a_closed_pipe_ends_quietly():
@@ -101,17 +93,12 @@ def test_a_full_stdout_is_a_one_line_error():
     with Path("/dev/full").open("w") as full:
         process = start("units", stdout=full)
         err = process.communicate(timeout=60)[1]
-    assert (process.returncode, err) == (
-        1,
-        "seqmodel: cannot write to stdout: no space left on device\n",
-    )
+    said = "seqmodel: cannot write to stdout: no space left on device\n"
+    assert (process.returncode, err) == (1, said)
 
 
 def closing(streams, *arguments):
-    """Run the command line without some streams, as Python starts where a shell has closed them.
-
-    Returns status, stdout and stderr.
-    """
+    """`outcome` of a command without some streams, as Python starts where a shell closed them."""
     code = (
         "import os, runpy, sys\n"
         f"for name in {streams}:\n"
@@ -122,15 +109,18 @@ def closing(streams, *arguments):
     return outcome("-c", code, *arguments, env=ENVIRONMENT)
 
 
+SETTINGS = "--set hidden=4 --set epochs=1 --set model=frame-wise"
+
+
 @pytest.mark.parametrize(
     "command",
     [
-        "prepare {music} -o out", "sample out.mid --run {run}",
+        "prepare {music} -o out",
+        "sample out.mid --run {run}",
         "train {data} --hidden 4 --epochs 1 --model frame-wise --run out --processes 2",
-        "compare {data} --units gru --set hidden=4 --set epochs=1 --set model=frame-wise --quick "
-        "--jobs 1 --out out",
+        f"compare {{data}} --units gru {SETTINGS} --quick --jobs 1 --out out",
     ],
-)  # fmt: skip
+)
 def test_without_stdin_and_stderr_a_command_does_its_work(command, music, data, run):
     """Each exited 1, in silence, after its work or before it."""
     words = command.format(music=music, data=data, run=run).split()
@@ -165,22 +155,20 @@ def test_a_closed_stdout_is_a_one_line_error(run, command):
 
 def test_ctrl_c_while_loading_gives_no_traceback():
     """Used to be uncaught in the first tenth of a second."""
-    script = (
-        "import os, runpy, signal, sys\n"
-        # As in a terminal: a script's background processes ignore Ctrl-C.
-        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
-        "class Press:\n"
-        "    def find_spec(self, name, path=None, target=None):\n"
-        "        if name == 'typer':\n"
-        "            os.kill(os.getpid(), signal.SIGINT)\n"
-        "sys.meta_path.insert(0, Press())\n"
-        "sys.argv = ['seqmodel', 'units']\n"
-        "runpy.run_module('seqmodel', run_name='__main__')\n"
-    )
-    process = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=False
-    )
-    assert (process.returncode, process.stdout, process.stderr) == (130, "", "")
+    script = """
+import os, runpy, signal, sys
+# As in a terminal: a script's background processes ignore Ctrl-C.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+class Press:
+    def find_spec(self, name, path=None, target=None):
+        if name == 'typer': os.kill(os.getpid(), signal.SIGINT)
+sys.meta_path.insert(0, Press())
+sys.argv = ['seqmodel', 'units']
+runpy.run_module('seqmodel', run_name='__main__')
+"""
+    command = [sys.executable, "-c", script]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, typer.Abort])
@@ -199,10 +187,8 @@ def test_a_signal_removes_the_unfinished_dataset(music, here):
     while not list(here.glob(".d.*/train.npy")):
         assert process.poll() is None
     process.send_signal(signal.SIGHUP)
-    assert process.communicate(timeout=60) == (
-        "",
-        "seqmodel: ended by SIGHUP; nothing half-written is left\n",
-    )
+    said = "seqmodel: ended by SIGHUP; nothing half-written is left\n"
+    assert process.communicate(timeout=60) == ("", said)
     assert process.returncode == 128 + signal.SIGHUP
     assert {path.suffix for path in here.iterdir()} == {".mid"}
 

@@ -1,6 +1,5 @@
 """`seqmodel report`: its page agrees with the other commands, and its errors are one line."""
 
-import json
 import shutil
 import signal
 import subprocess
@@ -12,10 +11,12 @@ import mido
 import numpy as np
 import pytest
 import soundfile
-from calling import call_ok, start, write_piece
+from calling import call_ok, start, told, write_piece
+from midi_tracks import notes, save, tempo
 from reading import boxes, embedded, read, rows, sounds
 
 from seqmodel.data.dataset import open_dataset
+from seqmodel.runs.folder import read_metrics
 
 
 def page_of(path):
@@ -30,62 +31,46 @@ def tables_of(path):
     return [rows(table) for table in page_of(path).all("table")]
 
 
-def evaluated(call, run, split):
-    return json.loads(call("eval", run, "--split", split, "--json").out)
-
-
 SPLITS = ("train", "valid", "test")
 
 
 def test_the_figures_are_those_of_eval(call, run, here):
     """Checks every number in the tables against eval, inspect and metrics.jsonl."""
     result = call("report", run, "--out", "r.html", "--samples", 0)
-    page = Path("r.html")
-    size = f"{page.stat().st_size / 1000:,.0f} kB"
+    size = f"{Path('r.html').stat().st_size / 1000:,.0f} kB"
     assert (result.status, result.out, result.err) == (0, "", f"r.html: {run}, {size}\n")
     figures, more, points = tables_of("r.html")
-    scores = {split: evaluated(call, run, split) for split in SPLITS}
-    whole = json.loads(call("inspect", run, "--json").out)
-    metrics = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    scores = {split: told("eval", run, "--split", split) for split in SPLITS}
+    whole, metrics = told("inspect", run), read_metrics(run)
     seconds = np.cumsum([line["seconds"] for line in metrics])
     nats = [f"{scores[split]['nats_per_frame']:.4f}" for split in SPLITS]
-    about = [
-        f"{whole['parameters']:,} ({whole['parameters_with_output']:,})",
-        "2 of 2",
-        f"{seconds[-1]:.1f} s",
-    ]
+    sizes = f"{whole['parameters']:,} ({whole['parameters_with_output']:,})"
     assert figures[:2] == [
         ["run", *SPLITS, "parameters (with output)", "best epoch", "training time"],
-        ["run|lstm 4, bernoulli", *nats, *about],
+        ["run|lstm 4, bernoulli", *nats, sizes, "2 of 2", f"{seconds[-1]:.1f} s"],
     ]
-    baselines = {}
-    for name, *cells in figures[2:]:
-        baselines[name.removesuffix(" (trivial)").replace(" ", "_")] = cells
-    assert baselines == {
-        name: [*(f"{scores[split]['baselines'][name]:.4f}" for split in SPLITS), "", "", ""]
+    assert figures[2:] == [
+        [
+            f"{name.replace('_', ' ')} (trivial)",
+            *(f"{scores[split]['baselines'][name]:.4f}" for split in SPLITS),
+            *["", "", ""],
+        ]
         for name in scores["valid"]["baselines"]
-    }
-    names = ["nats_per_frame_skip_first", "piece_mean_nats_per_frame"]
-    names = ["nats_per_frame", *names, "accuracy", "precision", "recall"]
+    ]
+    names = ["nats_per_frame", "nats_per_frame_skip_first", "piece_mean_nats_per_frame"]
+    names += ["accuracy", "precision", "recall"]
     for row, split in zip(more[1:], SPLITS, strict=True):
         counts = [f"{scores[split][name]:,}" for name in ("pieces", "frames")]
         assert row == ["run", split, *counts, *(f"{scores[split][name]:.4f}" for name in names)]
-    others = ("valid_accuracy", "valid_precision", "valid_recall", "learning_rate")
-    others = (*others, "frames_per_second")
-    assert points[0][6:] == [name.replace("_", " ") for name in others]
-    assert points[1:] == [
-        [
-            "run",
-            f"{line['epoch']}{' (best)' * (line['epoch'] == whole['best']['epoch'])}",
-            f"{line['updates']:,}",
-            f"{since:,.1f}",
-            f"{line['train_nats_per_frame']:.4f}",
-            f"{line['valid_nats_per_frame']:.4f}",
-            *(f"{line[name]:,.6g}" for name in others[:-1]),
-            f"{line['frames_per_second']:,}",
+    for row, line, since in zip(points[1:], metrics, seconds, strict=True):
+        best = " (best)" * (line["epoch"] == whole["best"]["epoch"])
+        nats = [f"{line[f'{split}_nats_per_frame']:.4f}" for split in ("train", "valid")]
+        assert row[1:6] == [
+            *(f"{line['epoch']}{best}", f"{line['updates']:,}", f"{since:,.1f}", *nats)
         ]
-        for line, since in zip(metrics, seconds, strict=True)
-    ]
+        assert row[6:10] == [f"{line[name.replace(' ', '_')]:,.6g}" for name in points[0][6:10]]
+        assert row[10] == f"{line['frames_per_second']:,}"
+    assert points[0][6:9] == ["valid accuracy", "valid precision", "valid recall"]
     text = page_of("r.html").one("main").text
     assert "Samples" not in text
     assert "run is no better than " in text
@@ -112,11 +97,8 @@ def test_samples_are_those_of_sample(call, seconds_run, here):
 
 def test_music_around_a_file_is_that_of_sample(call, run, data, here):
     """Sound, and notes in their two colours: the file at 60 bpm, in its own key."""
-    track = mido.MidiTrack([mido.MetaMessage("set_tempo", tempo=10**6)])
-    for pitch in (70, 72, 74, 70):
-        track.append(mido.Message("note_on", note=pitch, velocity=70))
-        track.append(mido.Message("note_off", note=pitch, time=96))
-    mido.MidiFile(type=0, ticks_per_beat=96, tracks=[track]).save("a song.mid")
+    tune = notes([(k, k + 1, pitch) for k, pitch in enumerate((70, 72, 74, 70))], step=96)
+    save(Path("a song.mid"), [[tempo(0, 10**6), *tune]], division=96, kind=0)
     options = ("--fill", "a song.mid", "--frames", "4:12", "--below", "--particles", 20)
     call_ok("report", run, "--out", "r.html", *options)
     page = page_of("r.html")
@@ -192,8 +174,7 @@ def test_a_gap_is_explained_without_absolute_paths(call, run, data, here):
     )
     assert "gone could not be scored: data is not a prepared dataset" in text
     assert "The valid figure of gone was recorded in training." in text
-    metrics = map(json.loads, Path("runs/gone/metrics.jsonl").read_text().splitlines())
-    best = min(line["valid_nats_per_frame"] for line in metrics)
+    best = min(line["valid_nats_per_frame"] for line in read_metrics(Path("runs/gone")))
     gone, curve, *_ = tables_of("r.html")
     assert gone[0][:2] == ["run", "valid"]
     assert (gone[1][1], len(curve)) == (f"{best:.4f}", 3)

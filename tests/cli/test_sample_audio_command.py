@@ -1,6 +1,5 @@
 """`seqmodel sample` from runs of audio: files, pipes, primers and messages."""
 
-import json
 import os
 import shutil
 import signal
@@ -13,7 +12,7 @@ import numpy as np
 import pytest
 import soundfile
 import soxr
-from calling import call_ok, start
+from calling import call_ok, call_refused, only, start, told
 
 import seqmodel
 from seqmodel.media.audio import sampling
@@ -43,22 +42,19 @@ def record(path, samples, rate=RATE, channels=1):
 # ---- files --------------------------------------------------------------------------------------
 
 
-def test_pauses_cut_short_are_counted(call, speech, monkeypatch):
+def test_pauses_cut_short_are_counted(speech, monkeypatch):
     """In words, as JSON and in eval: such samples are not drawn from the model alone."""
     monkeypatch.setattr(Freeze, "of", lambda run: Pause(1.0, 29))  # all is quiet
-    (piece,) = json.loads(
-        call_ok("sample", "o.wav", "--json", "--run", speech, "--length", 100).out
-    )["pieces"]
+    (piece,) = told("sample", "o.wav", "--run", speech, "--length", 100)["pieces"]
     assert (piece["frames"], piece["pauses_cut"]) == (100, 3)
-    told = call_ok("sample", "p.wav", "--run", speech, "--length", 100).err
-    assert ", 3 pauses cut short" in told
-    told = call_ok("eval", speech, "--samples", 2, "--seconds", 0.125).out
-    assert "6 pauses cut short" in told
+    sample = ("sample", "p.wav", "--force", "--length", 100, "--run", speech)
+    assert ", 3 pauses cut short" in call_ok(*sample).err
+    shown = call_ok("eval", speech, "--samples", 2, "--seconds", 0.125).out
+    assert "6 pauses cut short" in shown
     shutil.copytree(speech, "other")
     limits = iter([None, Pause(1.0, 29)])  # a run prepared before they were known, and one after
     monkeypatch.setattr(Freeze, "of", lambda run: next(limits))
-    told = call_ok("sample", "q.wav", "--run", speech, "--run", "other", "--length", 100).err
-    assert ", 3 pauses cut short" in told
+    assert ", 3 pauses cut short" in call_ok(*sample, "--run", "other").err
 
 
 def test_sampled_audio_prepared_again_gives_the_sampled_values(call, speech):
@@ -71,9 +67,9 @@ def test_sampled_audio_prepared_again_gives_the_sampled_values(call, speech):
     assert np.array_equal(drawn, sample_piece(seqmodel.load_run(speech), 300))
     for suffix in ("wav", "flac"):
         call_ok("prepare", f"o.{suffix}", "--split-by", "piece", "-o", suffix)
-        again = seqmodel.open_dataset(suffix)
-        assert (again.frame.rate, again.frame.dtype) == (RATE, "int16")
-        assert np.array_equal(again[again.splits[0]][0], drawn)
+        frame = seqmodel.open_dataset(suffix).frame
+        assert (frame.rate, frame.dtype) == (RATE, "int16")
+        assert np.array_equal(only(suffix), drawn)
     assert np.array_equal(np.fromfile("o.raw", "<i2"), drawn.reshape(-1) * 32768)
 
 
@@ -115,33 +111,25 @@ def test_odd_samples_are_reported(values, said, call, audio_run_folder, monkeypa
 def test_the_newest_run_that_can_write_the_file_is_taken(
     call, run, audio_run_folder, sample_wise_run_folder
 ):
-    """Guards against refusing `sample out.raw` because of a run of music trained since.
-
-    Also against `sample out.wav` from an older run when the newest can write it too, and against
-    music, unremarked, for somebody who expects it from the run of sound.
-    """
+    """Guards against refusing out.raw because of a run of music trained since, out.wav from an
+    older run than need be, and music, unremarked, for somebody who expects sound."""
     for k, folder in enumerate([audio_run_folder, sample_wise_run_folder, run]):
         shutil.copytree(folder, f"runs/{k}")
         os.utime(f"runs/{k}/best.safetensors", (1000 + k, 1000 + k))
     newest_that_can = {"o.raw": 1, "o.mid": 2, "o.npy": 2, "o.wav": 2, "o.ogg": 2}
     for name, newest in newest_that_can.items():
-        result = call("sample", name, "--length", 5)
-        assert result.status == 0
+        result = call_ok("sample", name, "--length", 5)
         remark = "using runs/2, of music; the newest run of audio is runs/1: name it with --run\n"
         assert result.err.startswith(f"{remark if name == 'o.wav' else ''}{name}: ")
         assert result.err.endswith(f" from runs/{newest}\n")
-    assert call("sample", "-", "--format", "raw", "--length", 5).status == 0
+    call_ok("sample", "-", "--format", "raw", "--length", 5)
     os.utime("runs/0/best.safetensors", (2000, 2000))
     for name, newest in (("o.wav", 0), ("p.ogg", 2)):
         result = call("sample", name, "--length", 5, "--force")
         assert result.err.endswith(f" from runs/{newest}\n")
-    result = call("sample", "p.raw", "--run", "runs/2")
-    assert (result.status, result.err) == (
-        2,
-        "seqmodel: runs/2 was trained on music (88 notes, 4 steps per beat), which cannot be "
-        "written as raw: use one of mid, wav, flac, ogg, mp3, npy, png, or another run with "
-        "--run\n",
-    )
+    says = "runs/2 was trained on music (88 notes, 4 steps per beat), which cannot be written as "
+    says += "raw: use one of mid, wav, flac, ogg, mp3, npy, png, or another run with --run"
+    call_refused("sample", "p.raw", "--run", "runs/2", says=says, status=2)
 
 
 # ---- pipes --------------------------------------------------------------------------------------
@@ -179,21 +167,18 @@ def test_a_signal_removes_the_unfinished_file(audio_run_folder, here):
 
 
 def test_a_primer_is_read_at_the_rate_of_the_run_to_its_very_end(call, speech, monkeypatch):
-    """Guards the mean of the channels, the resampling, and against dropping the end of the primer.
-
-    A primer must also not slip into the file unless it is asked for.
-    """
+    """Guards the mean of its channels, resampling, its end, and against a primer in the file."""
     stereo = record("prime.flac", 2222, rate=16_000, channels=2)
     heard = soxr.resample(stereo.mean(axis=1), 16_000, RATE, quality="HQ")
     assert len(heard) % FRAME
     heard = heard[len(heard) % FRAME :].reshape(-1, FRAME)
     options = ["--run", speech, "--length", 50]
-    told = "prime.flac: resampled from 16,000 to 8,000 Hz\n"
+    said = "prime.flac: resampled from 16,000 to 8,000 Hz\n"
     primed = call("sample", "primed.npy", *options, "--prime", "prime.flac")
-    assert primed.err == f"{told}primed.npy: 0.1 s (500 samples at 8,000 Hz) from {speech}\n"
+    assert primed.err == f"{said}primed.npy: 0.1 s (500 samples at 8,000 Hz) from {speech}\n"
     call_ok("sample", "plain.npy", *options)
     both = call("sample", "both.npy", *options, "--prime", "prime.flac", "--include-prime")
-    assert both.err == f"{told}both.npy: 0.2 s (1,610 samples at 8,000 Hz) from {speech}\n"
+    assert both.err == f"{said}both.npy: 0.2 s (1,610 samples at 8,000 Hz) from {speech}\n"
     after, whole = np.load("primed.npy"), np.load("both.npy")
     np.testing.assert_allclose(whole[:-50], heard, atol=0.51 / 32768)
     assert not (whole[:-50] * 32768 % 1).any()  # what prepare would store, as in training
@@ -205,17 +190,14 @@ def test_a_primer_is_read_at_the_rate_of_the_run_to_its_very_end(call, speech, m
     assert np.array_equal(after, np.load("windows.npy"))
 
 
-def test_only_the_beginning_of_a_recording(call, audio_run_folder, monkeypatch):
+def test_only_the_beginning_of_a_recording(audio_run_folder, monkeypatch):
     """Whole frames from its first sample on, unchanged; more than fits in memory is not read."""
     samples = record("p.wav", 3005)
     monkeypatch.setattr(sampling, "MAX_PRIMER_SAMPLES", 3000)
     monkeypatch.setattr("seqmodel.media.audio.reader.BLOCK", 100)
     options = ["--run", audio_run_folder, "--length", 50, "--prime", "p.wav", "--include-prime"]
-    said = call("sample", "o.npy", *options)
-    assert (said.status, said.err) == (
-        1,
-        "seqmodel: --prime p.wav: is longer than 0:00; add --prime-seconds\n",
-    )
+    says = "--prime p.wav: is longer than 0:00; add --prime-seconds"
+    call_refused("sample", "o.npy", *options, says=says)
     call_ok("sample", "frames.npy", *options, "--prime-frames", 13)
     call_ok("sample", "seconds.npy", *options, "--prime-seconds", 130 / 8000)
     frames = np.load("frames.npy")

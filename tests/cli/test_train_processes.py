@@ -6,15 +6,23 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
-from calling import ENVIRONMENT, PATIENCE, begun, call_ok, epochs_of, start
+from calling import (
+    ENVIRONMENT,
+    PATIENCE,
+    begun,
+    call_ok,
+    children,
+    epochs_of,
+    gone,
+    same_tensors,
+    start,
+    waited,
+)
 from forking import Forked, outcome
 from safetensors.numpy import load_file
-
-from seqmodel.runs.checkpoint import load_checkpoint
 
 MODEL = ("--model", "frame-wise", "--no-end", "--hidden", 4, "--dropout", 0.2)
 SMALL = (*MODEL, "--epochs", 3, "--parts", 2)
@@ -22,42 +30,16 @@ LONG = (*MODEL, "--epochs", 4000, "--patience", 4000, "--schedule", "constant")
 TORCHRUN = ["torch.distributed.run"]
 
 
-def same_weights(*runs):
-    one, *others = ({**load_checkpoint(Path(r, "last.safetensors"))[0]} for r in runs)
-    return all(
-        one.keys() == other.keys() and all((one[k] == other[k]).all() for k in one)
-        for other in others
-    )
-
-
-def children(process):
-    """The others that it has started, through its first child."""
-    found = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-    return [int(pid) for pid in found[1:]]
-
-
-def gone(pid):
-    """Whether a process has ended, be it as a zombie of the tests' container."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    except FileNotFoundError:
-        return True
+def others_of(process):
+    """The processes that it has started, but the first child, which is its fork server."""
+    return children(process.pid)[1:]
 
 
 def two(data, epochs):
     """Two processes that train into run/, after so many epochs: the first, and the other's pid."""
     process = start("train", data, *LONG, "--processes", 2, "--run", "run")
     begun("run", process, epochs)
-    return process, *children(process)
-
-
-def waited(condition, seconds=PATIENCE):
-    """Wait until the condition is true, and return its value."""
-    until = time.monotonic() + seconds
-    while not (found := condition()):
-        assert time.monotonic() < until
-        time.sleep(0.05)
-    return found
+    return process, *others_of(process)
 
 
 def test_two_processes_print_and_write_what_one_does(data):
@@ -67,7 +49,7 @@ def test_two_processes_print_and_write_what_one_does(data):
     plain = [re.sub(r"one|two| +[\d,]+ frames/s", "", text) for text in (one.out, one.err, *two)]
     assert plain[:2] == plain[2:]
     assert Path("one/best.safetensors").read_bytes() == Path("two/best.safetensors").read_bytes()
-    assert same_weights("one", "two")
+    assert same_tensors("one/last.safetensors", "two/last.safetensors")
     settings = Path("two/config.yaml").read_text()
     assert "parts: 2\n" in settings
     assert "processes" not in settings
@@ -88,7 +70,7 @@ def test_ctrl_c_stops_all_and_one_process_goes_on(data):
     for folder in ("run", "whole"):  # as if only some epochs had been asked for
         options = ("--resume",) if folder == "run" else (data, *LONG, "--parts", 2)
         call_ok("train", *options, "--run", folder, "--epochs", again, "-q")
-    assert same_weights("run", "whole")
+    assert same_tensors("run/last.safetensors", "whole/last.safetensors")
 
 
 def test_a_killed_process_ends_the_others_with_one_line(data):
@@ -107,7 +89,7 @@ def test_a_killed_process_ends_the_others_with_one_line(data):
 def test_when_the_first_is_killed_the_others_end(data):
     """Before they give up waiting for it, after 50 s each time that they look for it."""
     process = start("train", data, *LONG, "--processes", 2, "--run", "run")
-    others = waited(lambda: children(process))
+    others = waited(lambda: others_of(process))
     process.kill()
     assert "Traceback" not in process.communicate(timeout=PATIENCE)[1]
     waited(lambda: all(map(gone, others)), 40)
@@ -139,7 +121,7 @@ def test_torchrun_goes_on_after_the_only_process_of_a_host_was_frozen(data):
     run = str(waited(lambda: list(Path().glob("*/run")))[0])
     first = launched[run.startswith("b")]
     begun(run, first, 3)
-    os.kill(children(first)[-1], signal.SIGSTOP)
+    os.kill(children(first.pid)[-1], signal.SIGSTOP)
     printed, said = zip(*(each.communicate(timeout=PATIENCE) for each in launched), strict=True)
     assert [process.returncode for process in launched] == [0, 0], said
     assert sorted(map(bool, printed)) == [False, True]
@@ -149,7 +131,7 @@ def test_torchrun_goes_on_after_the_only_process_of_a_host_was_frozen(data):
         "continue from the last checkpoint with `seqmodel train --resume --run run`"
     )
     call_ok("train", data, *options, "--run", "one", "-q")
-    assert same_weights("one", run)
+    assert same_tensors("one/last.safetensors", f"{run}/last.safetensors")
 
 
 def test_what_slurm_starts_again_goes_on(call, data, monkeypatch):

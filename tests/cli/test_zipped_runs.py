@@ -5,7 +5,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from calling import call_ok
+from calling import call_ok, call_refused, told
 
 from seqmodel.cli import job
 from seqmodel.data import bundled
@@ -14,12 +14,9 @@ BUNDLED = bundled.sample_sources().parent / "pretrained"
 
 
 @pytest.fixture
-def zipped(call, run):
+def zipped(run):
     """The run as ./r.zip, made where its dataset is not; a zip of it is the same again."""
-    result = call("export", run, "r.zip")
-    size = Path("r.zip").stat().st_size
-    said = f"r.zip: zip of {run}, {size / 1000:,.0f} kB\n"
-    assert (result.status, result.out, result.err) == (0, "", said)
+    call_ok("export", run, "r.zip", "-q")
     call_ok("export", "r.zip", "again.zip", "-q")
     assert Path("again.zip").read_bytes() == Path("r.zip").read_bytes()
     Path("again.zip").unlink()
@@ -33,9 +30,7 @@ def test_a_zip_samples_scores_and_shows_as_its_folder(call, run, data, zipped):
     of_run = call_ok("sample", "b.mid", "--run", run, *options)
     assert of_zip.err == of_run.err.replace("b.mid", "a.mid").replace(str(run), zipped)
     assert Path("a.mid").read_bytes() == Path("b.mid").read_bytes()
-    ours, theirs = (
-        json.loads(call_ok("eval", each, "--data", data, "--json").out) for each in (zipped, run)
-    )
+    ours, theirs = (told("eval", each, "--data", data) for each in (zipped, run))
     assert ours == {**theirs, "run": zipped}
     ours, theirs = (call_ok("inspect", each).out.splitlines() for each in (zipped, run))
     assert ours[0] == "r.zip: run of 2 epochs"
@@ -47,28 +42,20 @@ def test_a_zip_samples_scores_and_shows_as_its_folder(call, run, data, zipped):
     assert "r.zip" in Path("r.html").read_text()
 
 
-def test_training_starts_from_a_zip_but_never_goes_on_in_it(call, data, run, zipped):
+def test_training_starts_from_a_zip_but_never_goes_on_in_it(data, run, zipped):
     """Guards the zip's bytes too."""
     before = Path(zipped).read_bytes()
     small = ("--hidden", 4, "--epochs", 1, "--model", "frame-wise", "--no-end", "-q")
-    best = set()
-    for start, name in ((zipped, "a"), (run, "b")):
-        told = call_ok("train", data, *small, "--init-from", start, "--run", name, "--json").out
-        best.add(json.loads(told)["best"]["valid_nats_per_frame"])
-    assert len(best) == 1
-    for options, said in (
-        (
-            ("--resume",),
-            "is a file, which holds no training state: start from its weights with --init-from "
-            "r.zip",
-        ),
-        (
-            (data, *small, "--force"),
-            "is not a run folder, so it is never replaced; choose another path",
-        ),
-    ):
-        result = call("train", *options, "--run", zipped)
-        assert (result.status, result.err) == (1, f"seqmodel: r.zip {said}\n")
+    train = ("train", data, *small)
+    one, other = (
+        told(*train, "--init-from", start, "--run", f"{k}")["best"]
+        for k, start in enumerate((zipped, run))
+    )
+    assert one["valid_nats_per_frame"] == other["valid_nats_per_frame"]
+    says = "r.zip is a file, which holds no training state: start from its weights with --init-from"
+    call_refused("train", "--resume", "--run", zipped, says=f"{says} r.zip")
+    says = "r.zip is not a run folder, so it is never replaced; choose another path"
+    call_refused(*train, "--force", "--run", zipped, says=says)
     assert Path(zipped).read_bytes() == before
 
 
@@ -76,11 +63,10 @@ def test_training_starts_from_a_zip_but_never_goes_on_in_it(call, data, run, zip
     "command",
     ["eval", "sample o.mid --run", "report", "inspect", "export", "train --run r --init-from"],
 )
-def test_a_strangers_zip_is_refused_in_one_line(call, zipped, here, command):
+def test_a_strangers_zip_is_refused_in_one_line(zipped, here, command):
     Path(zipped).write_bytes(Path(zipped).read_bytes()[:-30])
-    result = call(*command.split(), zipped, *["o.zip"] * (command == "export"))
-    said = "seqmodel: r.zip is damaged (cut short or changed); get it again\n"
-    assert (result.status, result.out, result.err) == (1, "", said)
+    words = (*command.split(), zipped, *["o.zip"] * (command == "export"))
+    call_refused(*words, says="r.zip is damaged (cut short or changed); get it again")
     assert {path.name for path in here.iterdir()} <= {"r.zip", "runs"}
 
 
@@ -90,17 +76,13 @@ def test_a_strangers_zip_is_refused_in_one_line(call, zipped, here, command):
 def test_music_and_speech_before_any_training(call, here):
     """Guards the first command that a newcomer types, and the choice of the medium."""
     music, speech = BUNDLED / "music.zip", BUNDLED / "speech.zip"
-    result = call("sample", "out.mid", "--length", 40, "--no-end")
-    assert (result.status, result.err) == (
-        0,
+    assert call_ok("sample", "out.mid", "--length", 40, "--no-end").err == (
         f"no run of music in runs/: using {music}, trained on the bundled music\n"
-        f"out.mid: 40 frames from {music}, cut off at the limit\n",
+        f"out.mid: 40 frames from {music}, cut off at the limit\n"
     )
-    result = call("sample", "out.wav", "--seconds", 0.1)
-    assert (result.status, result.err) == (
-        0,
+    assert call_ok("sample", "out.wav", "--seconds", 0.1).err == (
         f"no run of audio or music in runs/: using {speech}, trained on the bundled speech\n"
-        f"out.wav: 0.1 s (800 samples at 8,000 Hz) from {speech}\n",
+        f"out.wav: 0.1 s (800 samples at 8,000 Hz) from {speech}\n"
     )
     for name, taken in (("o.mp3", music), ("o.png", music), ("o.flac", speech)):
         assert f"using {taken}, " in call_ok("sample", name, "--seconds", 0.5).err
@@ -123,15 +105,13 @@ def test_a_run_of_ones_own_comes_first(call, run):
 
 
 def test_eval_without_any_run(call, monkeypatch):
-    """Guards the bundled run's data, prepared on first use as `train` does; what it scores on them
-    is tested with the runs."""
+    """Guards the bundled run's data, prepared on first use as `train` does."""
     scored = []
     monkeypatch.setattr(
         "seqmodel.evaluation.evaluate.evaluate",
         lambda run, dataset, name, **_: scored.append(dataset[name]) or {"of": dataset.folder.name},
     )
-    result = call("eval", "--json")
-    assert result.status == 0, result.err
+    result = call_ok("eval", "--json")
     assert result.err.startswith("no run in runs/: using ")
     assert (json.loads(result.out), len(scored[0])) == ({"of": "sample-music"}, 20)
     assert [path.name for path in Path("runs").iterdir()] == ["sample-music"]
@@ -145,11 +125,7 @@ def test_a_run_without_onsets_goes_on_from_music_without(call, run, monkeypatch)
     assert [path.name for path in Path("runs").iterdir()] == ["sample-data"]
 
 
-def test_an_installation_without_the_bundled_runs_says_so(call, monkeypatch, here):
+def test_an_installation_without_the_bundled_runs_says_so(monkeypatch, here):
     monkeypatch.setattr(bundled, "__file__", str(here / "seqmodel" / "data" / "bundled.py"))
-    result = call("sample", "o.mid")
-    assert (result.status, result.err) == (
-        1,
-        "seqmodel: this installation has no sample_data/pretrained/music.zip in or next to "
-        f"{here}/seqmodel; name a run\n",
-    )
+    says = "this installation has no sample_data/pretrained/music.zip in or next to "
+    call_refused("sample", "o.mid", says=f"{says}{here}/seqmodel; name a run")

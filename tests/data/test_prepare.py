@@ -40,10 +40,8 @@ def roll_of(*pitches):
 
 
 def content_of_tune(*pitches):
-    """What is hashed of `tune`, whatever the grid: ticks per beat, SMPTE or not, then the notes.
-
-    The notes are three rows, on, off and pitch, sorted in that order; a quarter note is one tick.
-    """
+    """What is hashed of `tune`, whatever the grid: ticks per beat, SMPTE or not, then the notes as
+    three sorted rows, on, off and pitch, where a quarter note is one tick."""
     notes = sorted((k, k + 1, pitch) for k, pitch in enumerate(pitches))
     return b"1 False" + np.array(notes, "<i8").T.tobytes()
 
@@ -80,8 +78,7 @@ def test_folders_decide_the_split_the_nearest_first(tmp_path):
 
 
 def test_files_that_are_named_are_placed_only_by_folders_that_differ(tmp_path, monkeypatch):
-    """`prepare train/a.mid` put its one piece into train, and nothing into valid; but the files of
-    `find corpus -name '*.mid' | prepare -` are placed as those of `prepare corpus`."""
+    """`prepare train/a.mid` put its one piece into train, and nothing into valid."""
     monkeypatch.chdir(tmp_path)
     for name in ("train/a.mid", "train/b.mid", "valid/c.mid", "d.mid"):
         tune(Path(name), 60)

@@ -2,7 +2,9 @@
 
 import hashlib
 import json
+import re
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +12,7 @@ import pytest
 import soundfile
 import soxr
 from noise import RATE, make_corpus, pieces, prepared, record, split_by_hash
+from refusals import refused
 from test_files import full_disk
 
 from seqmodel.data.dataset import DatasetWriter, open_dataset
@@ -98,22 +101,16 @@ def test_samples_beyond_full_scale_are_clipped_and_counted_and_other_scales_refu
         loud = scale * np.sin(np.arange(1000))
         soundfile.write(tmp_path / f"train/loud{k}.wav", loud, RATE, subtype="FLOAT")
     manifest = prepared(tmp_path / "train", tmp_path / "out", AudioSettings())
-    assert manifest["repaired"] == [
-        {
-            "source": str(tmp_path / "train/a.wav"),
-            "repairs": ["clipped 2 samples beyond full scale"],
-        }
-    ]
+    repair = "clipped 2 samples beyond full scale"
+    assert manifest["repaired"] == [{"source": f"{tmp_path}/train/a.wav", "repairs": [repair]}]
     stored = np.load(tmp_path / "out/train.npy")
     assert stored[[3, 50, 399]].tolist() == [32767, -32768, 32767]
     np.testing.assert_array_equal(stored[100:300], np.rint(sound[100:300] * 32768))
-    assert [Path(entry["source"]).stem for entry in manifest["skipped"]] == [
-        f"loud{k}" for k in range(4)
-    ]
     advice = "where full scale is 1: divide them by their full scale, such as 32,768"
-    for entry in manifest["skipped"]:
-        assert entry["reason"].startswith("holds samples up to ")
-        assert entry["reason"].endswith(advice)
+    for k, entry in enumerate(manifest["skipped"]):
+        assert Path(entry["source"]).stem == f"loud{k}"
+        assert re.match(f"holds samples up to .*{advice}$", entry["reason"])
+    assert k == 3
 
 
 def test_an_older_dataset_of_floats_is_still_read(tmp_path, recordings):
@@ -194,12 +191,8 @@ def test_the_rate_is_the_sources_own_where_they_agree(tmp_path):
     manifest = prepared(tmp_path / "in", tmp_path / "out", AudioSettings())
     assert manifest["frame"]["rate"] == 16000
     record(tmp_path / "in/b.wav", rate=8000)
-    with pytest.raises(SeqmodelError) as caught:
-        prepared(tmp_path / "in", tmp_path / "other", AudioSettings())
-    said = str(caught.value)
-    assert f"{tmp_path}/in/a.wav has 16,000" in said
-    assert f"{tmp_path}/in/b.wav has 8,000" in said
-    assert "--rate" in said
+    other = partial(prepared, tmp_path / "in", tmp_path / "other", AudioSettings())
+    refused(other, f"{tmp_path}/in/a.wav has 16,000", f"{tmp_path}/in/b.wav has 8,000", "--rate")
     assert not (tmp_path / "other").exists()
 
 
@@ -230,13 +223,13 @@ def test_bad_files_are_skipped_or_repaired_counted_and_explained(corpus, tmp_pat
     repair = "its header claims 2,000 bytes but 810 are there; read as far as it goes"
     assert manifest["repaired"] == [{"source": str(cut), "repairs": [repair]}]
     np.testing.assert_array_equal(pieces(tmp_path / "out")[str(cut)][1], samples[:400, 0])
+    alone = tmp_path / "alone"
     for name in sorted(set(bad) - {"folder.mp3"}):  # given alone, it is a folder to search
-        with pytest.raises(SeqmodelError) as caught:
-            prepared(corpus / name, tmp_path / "alone", AudioSettings())
-        assert str(caught.value) == f"{corpus / name}: {reasons[name]}"
-    with pytest.raises(SeqmodelError, match=str(corpus / "empty.flac")):
-        prepared(corpus, tmp_path / "alone", AudioSettings(), strict=True)
-    assert not (tmp_path / "alone").exists()
+        one = partial(prepared, corpus / name, alone, AudioSettings())
+        assert refused(one) == f"{corpus / name}: {reasons[name]}"
+    strict = partial(prepared, corpus, alone, AudioSettings(), strict=True)
+    refused(strict, corpus / "empty.flac")
+    assert not alone.exists()
 
 
 def test_when_no_file_can_be_opened_the_first_is_named(tmp_path):
@@ -244,9 +237,8 @@ def test_when_no_file_can_be_opened_the_first_is_named(tmp_path):
     names = [str(tmp_path / f"{name}.wav") for name in "ab"]
     for name in names:
         Path(name).write_text("text")
-    says = f"none of the 2 files .* the first, {names[0]}: cannot"
-    with pytest.raises(SeqmodelError, match=says):
-        prepared(names, tmp_path / "deep/er/out", AudioSettings())
+    says = "none of the 2 files ", f" the first, {names[0]}: cannot"
+    refused(partial(prepared, names, tmp_path / "deep/er/out", AudioSettings()), *says)
     assert sorted(map(str, tmp_path.iterdir())) == names
 
 
@@ -255,8 +247,9 @@ def test_a_full_disk_leaves_nothing(tmp_path, monkeypatch):
     record(tmp_path / "a.wav", 30_000)
     for kept in (100, 2**22):
         monkeypatch.setattr(recordings, "MAX_MEMORY_BYTES", kept)
-        with full_disk(500), pytest.raises(SeqmodelError, match=f"cannot write {tmp_path / 'out'}"):
-            prepared(tmp_path / "a.wav", tmp_path / "out", AudioSettings())
+        with full_disk(500):
+            write = partial(prepared, tmp_path / "a.wav", tmp_path / "out", AudioSettings())
+            refused(write, f"cannot write {tmp_path / 'out'}")
     assert sorted(p.name for p in tmp_path.iterdir()) == ["a.wav"]
 
 
@@ -270,42 +263,30 @@ def test_damaged_frames_in_a_manifest_are_an_error(tmp_path):
     wrong += [{"deviation": 0.0}, {"mean": float("nan")}, {"deviation": float("inf")}, {"more": 1}]
     wrong += [{"longest_pause": 0}, {"longest_pause": True}]
     wrong += [{"dtype": "float32"}, {"frame_size": 13}]  # not what the shard holds
-    for values in wrong:
-        file.write_text(json.dumps(good | {"frame": good["frame"] | values}))
-        with pytest.raises(SeqmodelError, match="is damaged"):
-            open_dataset(tmp_path / "out")["train"]
-    for media in ("music", "video", None, 3):
-        file.write_text(json.dumps(good | {"media": media}))
-        with pytest.raises(SeqmodelError, match="is damaged"):
-            open_dataset(tmp_path / "out")["train"]
+    changed = [{"frame": good["frame"] | values} for values in wrong]
+    for values in (*changed, *({"media": media} for media in ("music", "video", None, 3))):
+        file.write_text(json.dumps(good | values))
+        refused(lambda: open_dataset(tmp_path / "out")["train"], "is damaged")
 
 
 def test_music_and_audio_do_not_mix_but_a_stray_array_is_skipped(tmp_path):
     """A labels.npy next to the recordings used to fail the whole folder with "not both"."""
+    folder, music = tmp_path / "in", PianoRollFrames(Grid.of_beats(4))
     for k in range(3):
-        record(tmp_path / "in" / f"{k}.wav", 500, seed=k)
-    np.save(tmp_path / "in/labels.npy", np.arange(3))
-    manifest = prepared(tmp_path / "in", tmp_path / "out", AudioSettings())
-    assert manifest["skipped"] == [
-        {
-            "source": str(tmp_path / "in/labels.npy"),
-            "reason": "is not audio, unlike the other files",
-        }
-    ]
-    with pytest.raises(SeqmodelError, match=r"labels.npy: is not audio"):
-        prepared(tmp_path / "in", tmp_path / "strict", AudioSettings(), strict=True)
-    music = PianoRollFrames(Grid.of_beats(4))
-    with pytest.raises(SeqmodelError, match=r"0\.wav is audio, not music"):
-        prepared(tmp_path / "in", tmp_path / "other", music)
+        record(folder / f"{k}.wav", 500, seed=k)
+    np.save(folder / "labels.npy", np.arange(3))
+    (skipped,) = prepared(folder, tmp_path / "out", AudioSettings())["skipped"]
+    reason = "is not audio, unlike the other files"
+    assert skipped == {"source": f"{folder}/labels.npy", "reason": reason}
+    others = partial(prepared, folder, tmp_path / "others")
+    refused(partial(others, AudioSettings(), strict=True), "labels.npy: is not audio")
+    refused(partial(others, music), "0.wav is audio, not music")
     for k in range(3):  # now the recordings are in the minority
-        np.save(tmp_path / "in" / f"{k}.npy", np.eye(4, 88))
-    with pytest.raises(SeqmodelError, match="not both"):
-        prepared(tmp_path / "in", tmp_path / "both", AudioSettings())
-    (tmp_path / "in/0.mid").touch()
+        np.save(folder / f"{k}.npy", np.eye(4, 88))
+    refused(partial(others, AudioSettings()), "not both")
+    (folder / "0.mid").touch()
     for frame in (AudioSettings(), music):
-        both = rf"{tmp_path}/in/0.wav is audio, {tmp_path}/in/0.mid is music"
-        with pytest.raises(SeqmodelError, match=both):
-            prepared(tmp_path / "in", tmp_path / "both", frame)
+        refused(partial(others, frame), f"{folder}/0.wav is audio, {folder}/0.mid is music")
 
 
 def test_all_awkward_audio_goes_through_without_a_traceback(shared_data, tmp_path, capfd):
@@ -316,10 +297,8 @@ def test_all_awkward_audio_goes_through_without_a_traceback(shared_data, tmp_pat
     assert used + len(manifest["skipped"]) == len(files)
     assert used > 15
     for entry in manifest["skipped"]:
-        assert "\n" not in entry["reason"]
-        with pytest.raises(SeqmodelError) as caught:
-            prepared([entry["source"]], tmp_path / "alone", AudioSettings(rate=RATE))
-        assert str(caught.value) == f"{entry['source']}: {entry['reason']}"
+        alone = partial(prepared, [entry["source"]], tmp_path / "alone", AudioSettings(rate=RATE))
+        assert refused(alone) == f"{entry['source']}: {entry['reason']}"
     for file in files:  # at its own rate
         with suppress(SeqmodelError):
             prepared(file, tmp_path / "own", AudioSettings(frame_size=1), force=True)

@@ -177,8 +177,8 @@ def hash_of(split, k):
 
 @pytest.mark.parametrize("clip", [None, 0.31])
 def test_one_recording_is_cut_by_time(tmp_path, monkeypatch, clip):
-    """Guards the place of each sample, also where blocks and clips do not end with parts; no sample
-    is in two parts, and mean and deviation are those of train alone."""
+    """Guards the place of each sample, also where blocks and clips do not end with parts; mean and
+    deviation are those of train alone."""
     monkeypatch.setattr(recordings, "COPY_SAMPLES", 77)
     levels = np.rint(record(tmp_path / "a.wav", 20_007)[:, 0].astype(float) * 32768)
     settings = AudioSettings(clip_seconds=clip)
@@ -253,10 +253,8 @@ def test_whole_tunes_move_where_there_are_enough(tmp_path, count, split_by):
     assert (dataset["valid"].sources, dataset["test"].sources) == ([first], [second])
     assert manifest["splits"]["train"]["pieces"] == count - 2
     assert manifest["split_by"] == {"folder": 0, "content_hash": count}
-    assert {(move["source"], move["to"]) for move in manifest["moved"]} == {
-        (first, "valid"),
-        (second, "test"),
-    }
+    moves = {(move["source"], move["to"]) for move in manifest["moved"]}
+    assert moves == {(first, "valid"), (second, "test")}
 
 
 def test_no_split_changes_where_none_is_empty(tmp_path):

@@ -56,11 +56,7 @@ def sound_figures(nats, shares):
 
 @pytest.fixture(scope="session")
 def recomputed(audio_run_folder, audio_dataset, recordings):
-    """The run, the nats of each piece of train, and every figure, by hand.
-
-    On train, which has the most pieces and the most different ones. What other outputs score is
-    recomputed in tests/outputs, and compared with older versions' figures in tests/golden.
-    """
+    """The run, the nats of each piece of train, which has most, and every figure, by hand."""
     weights = weights_of(audio_run_folder)
     nats, shares = by_hand(weights, audio_dataset.frame, recordings["train"])
     return load_run(audio_run_folder), nats, sound_figures(nats, shares)
@@ -123,11 +119,8 @@ def write(folder, frame, **splits):
 def test_exact_digital_silence_is_scored_by_the_floor_and_the_share_shows_it(
     tmp_path, audio_run_folder
 ):
-    """Density is unbounded where samples repeat exactly: that must not pass for skill.
-
-    Nor may padding, which is silence too. The first component is set to predict silence, the
-    first six samples of a block more exactly than the floor allows.
-    """
+    """Density is unbounded where samples repeat: neither that nor padding is skill. The first
+    component predicts silence, six samples of a block more exactly than the floor allows."""
     random = np.random.default_rng(3)
     pieces = [
         np.append(np.zeros(40 * k), random.normal(0, 3000, 200)).astype(np.int16) for k in (2, 9, 4)

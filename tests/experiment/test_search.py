@@ -10,12 +10,12 @@ from types import SimpleNamespace
 import optuna
 import pytest
 from optuna.trial import TrialState
+from outcomes import left
 from refusals import refused
 
 from seqmodel.experiment.plan import Plan, default_space
 from seqmodel.experiment.search import _suggest, next_rates, paper_rates, search
 from seqmodel.runs import folder as runs
-from seqmodel.runs.checkpoint import load_checkpoint
 from seqmodel.runs.folder import load_run, read_metrics
 from seqmodel.training import loop
 from seqmodel.training.state import DivergedError
@@ -29,19 +29,6 @@ TPE = Plan([], [], {}, "tpe", trials=2, seeds=0, space=default_space("tpe", pape
 def config(make_config):
     options = {"learning_rate_draws": 3, "epochs": 2, "schedule": "constant", "unit": "gru"}
     return make_config(**options)
-
-
-def left(folder):
-    """The checkpoints, configs and draws.jsonl of a finished search, without times."""
-    files = {}
-    for path in sorted(folder.rglob("*")):
-        if path.suffix == ".safetensors":
-            tensors, content = load_checkpoint(path)
-            content.get("place", {}).pop("metrics", None)
-            files[path.relative_to(folder)] = content, {k: v.tolist() for k, v in tensors.items()}
-        elif path.suffix == ".yaml" or path.name == "draws.jsonl":
-            files[path.relative_to(folder)] = path.read_text()
-    return files
 
 
 @pytest.fixture(scope="module")

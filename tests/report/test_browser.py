@@ -63,10 +63,8 @@ def page(tmp_path_factory):
     columns = ("run", *"abcdefghij", "a name " * 5)
     table = Table(columns, (Row(("x" * 80, *["1,234.5678"] * 11)),), "Figures")
     dots = Dot("gru", 1e-4, 3.0), Dot("gru", 1e-3, 2.0), Dot("lstm", 3e-4, 2.5)
-    parts = (
-        *(table, Curves((curve("gru", 2), curve("lstm", 5))), Scatter(dots)),
-        *(Samples((sample("gru", "mp3"), sample("lstm", "flac"))), Facts((("a", "b" * 200),))),
-    )
+    parts = (table, Curves((curve("gru", 2), curve("lstm", 5))), Scatter(dots))
+    parts += Samples((sample("gru", "mp3"), sample("lstm", "flac"))), Facts((("a", "b" * 200),))
     path = tmp_path_factory.mktemp("page") / "a page.html"
     path.write_text(render(Page("t" * 100, ("l" * 200,), (Section("s" * 90, parts),))), "utf-8")
     return path
@@ -110,10 +108,7 @@ AUDIO = "document.querySelectorAll('audio')"
 
 @pytest.mark.parametrize("number", [0, 1])
 def test_a_click_on_a_picture_plays_from_there(chrome, page, number):
-    """Both mp3 and flac, one at a time; the position moves only if the browser decodes the sound.
-
-    The cursor, and the place clicked, are where the picture has that second.
-    """
+    """One at a time, mp3 and flac; the cursor and the place clicked are where that second is."""
     chrome.open(page)
     assert chrome.run(f"[...{AUDIO}].every((audio) => audio.paused)")
     figure = f":nth-child({number + 1} of .sample)"
@@ -229,10 +224,7 @@ def test_runs_are_sorted_found_and_hidden(chrome, tmp_path):
 
 
 def test_a_page_follows_training(chrome, run_folder, tmp_path):
-    """Guards against figures that stand still, choices that are lost, and other sites that read.
-
-    A run that is not there, or is damaged, hides no other.
-    """
+    """Guards against figures that stand still, lost choices, other sites that read, hidden runs."""
     folder, later, said = tmp_path / "run", tmp_path / "later", list[str]()
     server = make_server([later, folder], "seqmodel report later run --watch", said.append)
     thread = Thread(target=server.serve_forever)
@@ -298,10 +290,7 @@ CONTRASTS = """[...document.querySelectorAll('main *')]
 
 @pytest.mark.parametrize(("width", "dark"), [(360, True), (390, False), (1280, False)])
 def test_a_comparison_can_be_read_anywhere(chrome, compared, page, width, dark):
-    """Guards against tables that widen the page on a phone, and text too pale in the dark.
-
-    And against players and charts that a screen reader cannot name.
-    """
+    """Guards against tables wider than a phone, pale text, and what screen readers cannot name."""
     for path in (page, compared):
         chrome.open(path, width=width, dark=dark)
         chrome.run("document.querySelectorAll('details').forEach((e) => { e.open = true; })")
@@ -311,10 +300,9 @@ def test_a_comparison_can_be_read_anywhere(chrome, compared, page, width, dark):
     contrasts = chrome.run(CONTRASTS)
     assert len(contrasts) > 100
     assert min(contrasts) >= 4.5
-    traces = (
-        "[...document.querySelectorAll('.trace polyline')].map((e) => e.getBoundingClientRect())"
-    )
-    sizes = chrome.run(f"{traces}.map((box) => [box.width, box.height])")
+    box = "e.getBoundingClientRect()"
+    traces = "[...document.querySelectorAll('.trace polyline')]"
+    sizes = chrome.run(f"{traces}.map((e) => [{box}.width, {box}.height])")
     assert len(sizes) == 8
     assert all(60 < wide < 140 and 0 <= high < 40 for wide, high in sizes)
     found = chrome.run(

@@ -4,9 +4,9 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
+from calling import children, gone, waited
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="it takes /proc")
 
@@ -41,18 +41,6 @@ def work():
         process.communicate()
 
 
-def children(process):
-    return Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-
-
-def gone(pid):
-    """Whether a process has ended, be it as a zombie of the tests' container."""
-    try:
-        return Path("/proc", pid, "stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    except FileNotFoundError:
-        return True
-
-
 def test_a_frozen_process_is_killed_with_one_line(work):
     process = work(1)
     process.send_signal(signal.SIGSTOP)
@@ -65,7 +53,7 @@ def test_one_that_goes_on_in_time_is_let_be(work):
     process.send_signal(signal.SIGSTOP)
     time.sleep(1.5)  # seen at least once
     process.send_signal(signal.SIGCONT)
-    (watchdog,) = children(process)
+    (watchdog,) = children(process.pid)
     assert process.communicate("\n", timeout=60) == ("done\n", "")
     assert process.returncode == 0
     assert gone(watchdog)
@@ -73,10 +61,7 @@ def test_one_that_goes_on_in_time_is_let_be(work):
 
 def test_it_ends_with_a_process_that_is_killed(work):
     process = work(60)
-    (watchdog,) = children(process)
+    (watchdog,) = children(process.pid)
     process.kill()
     assert process.communicate(timeout=60) == ("", "")  # stderr is the watchdog's, too
-    until = time.monotonic() + 60
-    while not gone(watchdog):
-        assert time.monotonic() < until
-        time.sleep(0.01)
+    waited(lambda: gone(watchdog))

@@ -13,7 +13,7 @@ os.environ["OMP_NUM_THREADS"] = "1"
 os.environ.setdefault("MPLBACKEND", "agg")
 _KERNELS = Path(tempfile.gettempdir(), f"seqmodel-torture-{os.getuid()}")
 os.environ.setdefault("SEQMODEL_CACHE", str(_KERNELS))  # the user's own stays untouched
-sys.path.insert(0, str(Path(__file__).parent))
+sys.path[:0] = map(str, Path(__file__).parents[:2])  # what is used from tests/, too
 
 KINDS = {
     "kills": ("disturbed", "kill_all"),
@@ -49,7 +49,6 @@ def main():
     if {"kills", "faults"} & {*kinds}:
         _with_library()
     if given.without_posix:
-        sys.path.insert(0, str(Path(__file__).parents[1]))
         import_module("without_posix")
     print(f"seed {given.seed}", flush=True)
     well = True

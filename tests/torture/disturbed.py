@@ -15,12 +15,11 @@ from functools import partial
 from calls import KILLS, armed, calls_made, failing
 from corpora import TRAININGS, going_on, here, training, write_datasets
 from forks import fork, seqmodel
+from outcomes import left
 
 from seqmodel.files import TEMPORARY
 from seqmodel.runs.checkpoint import load_checkpoint
 
-MEASURED = ("seconds", "frames_per_second")
-"""Keys of a line of metrics: times, which differ between runs."""
 ERRORS = (errno.ENOSPC, errno.EIO, errno.EDQUOT)
 RUNS = {"of music": "tied lstm", "of sound": "gaussian gru"}
 """Of the runs that commands read, which training makes each."""
@@ -130,7 +129,7 @@ class Case:
     def _left(self, place):
         """What has to be the same: all files or, of a training or a comparison, all but times."""
         if self.kind == "train":
-            return figures(place / "out")
+            return left(place / "out")
         table = place / "out" / "table.json"
         if self.kind == "compare":
             return {"table": table.read_bytes() if table.exists() else b""}
@@ -241,23 +240,3 @@ def contents(place):
 def _visible(left):
     """Without what a kill may leave: temporary files."""
     return {name: data for name, data in left.items() if not name.startswith(".")}
-
-
-def figures(run):
-    """The checkpoints' bytes and the metrics without times, draws included."""
-    found: dict[str, object] = {}
-    for path in sorted(run.rglob("*")):
-        name = str(path.relative_to(run))
-        if path.suffix == ".safetensors":
-            tensors, content = load_checkpoint(path)
-            found[name] = {key: tensor.numpy().tobytes() for key, tensor in tensors.items()}
-            found[f"{name} content"] = _without_times(content)
-        elif path.suffix == ".jsonl":
-            found[name] = [_without_times(json.loads(x)) for x in path.read_text().splitlines()]
-    return found
-
-
-def _without_times(value):
-    if isinstance(value, dict):
-        return {k: _without_times(v) for k, v in value.items() if k not in MEASURED}
-    return [_without_times(v) for v in value] if isinstance(value, list) else value

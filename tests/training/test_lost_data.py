@@ -5,8 +5,8 @@ import shutil
 from functools import partial
 
 import pytest
+from outcomes import left
 from refusals import refused
-from test_resume import outcome
 
 from seqmodel.data.dataset import LostError, open_dataset
 from seqmodel.experiment.jobs import Worker
@@ -46,7 +46,7 @@ def test_lost_data_ends_training_at_once_and_the_run_resumes(dataset, make_confi
         assert {tick.epoch for tick in ticks} == {1}
         shutil.rmtree(data, ignore_errors=True)
         train(config, run, resume=True)
-        assert outcome(run) == outcome(tmp_path / "whole")
+        assert left(run) == left(tmp_path / "whole")
 
 
 def test_an_experiment_that_lost_its_data_says_to_repeat_the_command(dataset, tmp_path):

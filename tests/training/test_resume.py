@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 from onsets import marked
+from outcomes import left
 from refusals import refused
 
 from seqmodel.data.dataset import open_dataset
@@ -55,23 +56,6 @@ SOUND = {
     "logistic": {**BLOCKS, "epochs": 2},
 }
 """Each with whatever it has to save."""
-
-
-def without_times(metrics):
-    return [{k: v for k, v in m.items() if "second" not in k} for m in metrics]
-
-
-def outcome(folder):
-    """The metrics, checkpoints and config of a run, without times."""
-    left = {"metrics": without_times(read_metrics(folder))}
-    for name in (runs.BEST, runs.LAST):
-        tensors, content = load_checkpoint(folder / name)
-        if "place" in content:
-            content["place"]["metrics"] = without_times(content["place"]["metrics"])
-            content["place"].pop("seconds", None)
-        left[name] = content, {k: (str(v.dtype), v.numpy().tobytes()) for k, v in tensors.items()}
-    left["config"] = (folder / runs.CONFIG).read_text()
-    return left
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -135,7 +119,7 @@ def whole(tmp_path_factory, training):
     def whole(kind):
         folder = tmp_path_factory.mktemp("whole") / "run"
         training(kind, folder)
-        return outcome(folder)
+        return left(folder)
 
     return whole
 
@@ -156,7 +140,7 @@ def test_a_run_stopped_again_and_again_ends_as_if_never_stopped(tmp_path, traini
             break
     assert len(carried) > 5
     assert sum(carried) > len(carried) / 3
-    assert outcome(folder) == whole(kind)
+    assert left(folder) == whole(kind)
 
 
 def test_a_run_of_sound_that_an_earlier_version_stopped_ends_likewise(tmp_path, training, whole):
@@ -170,7 +154,7 @@ def test_a_run_of_sound_that_an_earlier_version_stopped_ends_likewise(tmp_path, 
     earlier = torch.cat([tensors[memory][:, :at], tensors[memory][:, at + 1 :]], 1)
     save_checkpoint(last, tensors | {memory: earlier}, content)
     training("samples", tmp_path / "run", resume=True)
-    assert outcome(tmp_path / "run") == whole("samples")
+    assert left(tmp_path / "run") == whole("samples")
 
 
 @pytest.mark.parametrize("kind", ["all", "samples", "samples, no average"])
@@ -183,7 +167,7 @@ def test_a_run_stopped_while_valid_is_scored_ends_as_if_never_stopped(
     assert caught.value.exit_status == 128 + 15
     assert read_metrics(tmp_path / "run") == []
     training(kind, tmp_path / "run", resume=True)
-    assert outcome(tmp_path / "run") == whole(kind)
+    assert left(tmp_path / "run") == whole(kind)
 
 
 def test_a_run_stopped_while_it_runs_free_ends_as_if_never_stopped(
@@ -204,7 +188,7 @@ def test_a_run_stopped_while_it_runs_free_ends_as_if_never_stopped(
         training("samples", tmp_path / "run")
     training("samples", tmp_path / "run", resume=True)
     assert epochs == [0, 0, 1]
-    assert outcome(tmp_path / "run") == whole("samples")
+    assert left(tmp_path / "run") == whole("samples")
 
 
 def test_a_killed_run_resumes_from_its_last_checkpoint(tmp_path, training, whole, monkeypatch):
@@ -223,7 +207,7 @@ def test_a_killed_run_resumes_from_its_last_checkpoint(tmp_path, training, whole
     # Large data take minutes to pass over.
     monkeypatch.setattr(SequenceModel, "start_at", lambda *_: pytest.fail("train was read"))
     training("all", tmp_path / "run", resume=True)
-    assert outcome(tmp_path / "run") == expected
+    assert left(tmp_path / "run") == expected
 
 
 def test_a_run_killed_before_a_save_was_due_resumes(tmp_path, make_config, dataset, run_folder):
@@ -238,7 +222,7 @@ def test_a_run_killed_before_a_save_was_due_resumes(tmp_path, make_config, datas
         train_run(*arguments, listener=Listener(tick=killed), init_from=start)
     train_run(*arguments, resume=True)
     train_run(config, dataset, tmp_path / "whole", init_from=start)
-    assert outcome(tmp_path / "run") == outcome(tmp_path / "whole")
+    assert left(tmp_path / "run") == left(tmp_path / "whole")
 
 
 @pytest.mark.parametrize("tick", [2, 3, 4])
@@ -274,7 +258,7 @@ def test_epochs_can_be_added_on_resume(tmp_path, make_config, train):
     train(make_config(epochs=2, **options), tmp_path / "short")
     train(make_config(epochs=4, **options), tmp_path / "short", resume=True)
     train(make_config(epochs=4, **options), tmp_path / "long")
-    assert outcome(tmp_path / "short") == outcome(tmp_path / "long")
+    assert left(tmp_path / "short") == left(tmp_path / "long")
 
 
 CHANGES = [

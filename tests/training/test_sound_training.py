@@ -56,10 +56,7 @@ def correct_by_short_draws():
 
 
 def test_two_epochs_of_the_bundled_speech_beat_the_trivial_models(tmp_path, train):
-    """Guards against defaults that do not learn speech, or learn it slowly from a bad start.
-
-    The README's commands do the same with the logistic output.
-    """
+    """Guards against defaults that do not learn speech; the README has the logistic output."""
     speech = open_dataset(sample_dataset(tmp_path, "speech"))
     options = {"unit": "gru", "hidden": 32, "epochs": 2, "output": "gaussian"}
     config = resolve({**options, "model": "frame-wise"}, presets=AUDIO.presets)
