@@ -142,11 +142,11 @@ def evaluate(
     require(given, [(option, "--samples N") for option in sample_options])
     if plot is not None:
         check_plot(plot, force=force)
-    from seqmodel.evaluation.evaluate import evaluate
-    from seqmodel.sampling.comparison import compare_samples, comparison_of, judge_of
-
     paths = runs or [chosen_run(_media(data, files))]
     loaded, *others = loaded_runs = load_runs(paths, device, batch_size)
+    from seqmodel.evaluation.evaluate import evaluate  # torch is loaded by now
+    from seqmodel.sampling.comparison import compare_samples, comparison_of, judge_of
+
     if samples is not None:  # fails now rather than after scoring
         comparison_of(loaded, guidance)
     with ExitStack() as stack:

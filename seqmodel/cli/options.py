@@ -21,6 +21,7 @@ from seqmodel.errors import SeqmodelError, UsageError
 from seqmodel.media.definitions import Medium, Option
 from seqmodel.media.registry import MEDIA, presets_of_kind
 from seqmodel.outputs.registry import OUTPUTS
+from seqmodel.runs.files import checkpoint_of
 from seqmodel.units import UNITS
 
 if TYPE_CHECKING:
@@ -108,21 +109,25 @@ def check_plot(path: Path, *, force: bool) -> None:
     check_target(path, force=force)
 
 
-def chosen_run(media: Sequence[str] = ()) -> Path:
+def chosen_run(media: Sequence[str] = (), labels: Collection[str] = ()) -> Path:
     """The newest trained run, of one of the media if given, or else the bundled one.
 
-    If it is not of the first of them, a message names the newest run that is.
+    Preferably one that knows these labels. If it is not of the first of the media, a message names
+    the newest run that is.
     """
     from seqmodel.data.bundled import PRETRAINED, pretrained_run
-    from seqmodel.runs.folder import RUNS, newest_run, no_run
+    from seqmodel.runs.files import RUNS, no_run
+    from seqmodel.runs.folder import newest_run
 
-    newest = newest_run(media=media)
+    newest = newest_run(media=media, labels=labels)
+    if newest is None and labels:
+        return chosen_run(media)
     if newest is not None:
         folder, remark = newest
         message(remark)
         if others := media[1:]:
             with suppress(SeqmodelError):  # a damaged run that is not needed
-                first = newest_run(media=media[:1])
+                first = newest_run(media=media[:1], labels=labels)
                 if first is not None and first[0] != folder:
                     message(
                         f"using {folder}, of {' or '.join(others)}; the newest run of {media[0]} "
@@ -141,6 +146,8 @@ def chosen_run(media: Sequence[str] = ()) -> Path:
 
 def load_runs(paths: Iterable[Path], device: str, batch_size: int) -> list["Run"]:
     """Runs that can be averaged, each where `--device` places it for batches of this size."""
+    for path in (paths := [*paths]):  # before torch is loaded
+        checkpoint_of(path)
     from seqmodel.evaluation.likelihood import check_average
     from seqmodel.runs.folder import load_run
 
