@@ -68,28 +68,28 @@ def check_temperature(temperature: float, mark_temperature: float | None = None)
             raise UsageError(f"{option} must be finite, not {value}")
 
 
-def given_options(context: typer.Context, special: Mapping[str, object]) -> set[str]:
-    """The flags of options with a value other than the default, and `special` ones that hold."""
+def check_given(
+    context: typer.Context,
+    special: Mapping[str, object],
+    exclusive: Iterable[tuple[str, str]],
+    needs: Iterable[tuple[str, str]] = (),
+) -> None:
+    """UsageError if both of an exclusive pair are given, or an option without what it needs.
+
+    Given are options with a value other than the default, and the `special` ones that hold; what
+    one needs is another, such as "--samples N".
+    """
     given = {name for name, holds in special.items() if holds}
     for param in context.command.params:
         value = context.params.get(param.name or "")
         if value and value != param.get_default(context):
             given |= {*param.opts}
-    return given
-
-
-def require(given: Collection[str], pairs: Iterable[tuple[str, str]]) -> None:
-    """UsageError for an option given without another that it needs, such as "--samples N"."""
-    for option, needed in pairs:
-        if option in given and needed.split()[0] not in given:
-            raise UsageError(f"{option} needs {needed}")
-
-
-def exclude(given: Collection[str], pairs: Iterable[tuple[str, str]]) -> None:
-    """UsageError if both of a pair are given."""
-    for one, other in pairs:
+    for one, other in exclusive:
         if one in given and other in given:
             raise UsageError(f"{one} and {other} exclude each other")
+    for option, needed in needs:
+        if option in given and needed.split()[0] not in given:
+            raise UsageError(f"{option} needs {needed}")
 
 
 def check_target(path: Path, *, force: bool) -> None:

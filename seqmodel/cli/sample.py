@@ -18,14 +18,12 @@ from seqmodel.cli.options import (
     Force,
     Json,
     Quiet,
+    check_given,
     check_target,
     check_temperature,
     chosen_run,
-    exclude,
-    given_options,
     load_runs,
     options_of,
-    require,
     with_media_options,
 )
 from seqmodel.cli.progress import counting, display
@@ -195,9 +193,7 @@ def sample(
         "OUT -": to_stdout,
         "several runs": len(runs or ()) > 1,
     }
-    given = given_options(context, special)
-    exclude(given, EXCLUSIVE)
-    require(given, NEEDS)
+    check_given(context, special, EXCLUSIVE, NEEDS)
     check_temperature(temperature, mark_temperature)
 
     numbers = range(1, number + 1) if number > 1 else ()

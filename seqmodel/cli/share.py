@@ -12,10 +12,9 @@ from seqmodel.cli.common import message, show
 from seqmodel.cli.options import (
     Force,
     Quiet,
+    check_given,
     check_target,
     chosen_run,
-    exclude,
-    given_options,
     options_of,
     with_media_options,
 )
@@ -57,9 +56,9 @@ def report(
     --watch serves the page on this machine and prints its address. It shows what training has
     recorded so far, without samples, and stays up to date while open.
     """
-    given = given_options(context, {})
-    others = sorted(o for o in given if o.startswith("--") and o not in ("--watch", "--quiet"))
-    exclude(given, [("--watch", option) for option in others])
+    flags = {flag for param in context.command.params for flag in param.opts if "--" in flag}
+    others = sorted(flags - {"--watch", "--quiet"})
+    check_given(context, {}, [("--watch", option) for option in others])
     if out.suffix.lower() != ".html":
         raise UsageError(f"--out writes HTML only: {out} must end in .html")
     for run in () if watch else runs or ():  # before torch is loaded
