@@ -30,14 +30,7 @@ from seqmodel.config import (
 from seqmodel.errors import SeqmodelError, UsageError
 from seqmodel.media.registry import presets_of
 from seqmodel.outputs.registry import OUTPUTS, only_model, output_name
-from seqmodel.runs.files import (
-    CONFIG,
-    LAST,
-    checkpoint_of,
-    epochs_of,
-    newest_resumable_run,
-    read_metrics,
-)
+from seqmodel.runs import files as runs
 from seqmodel.unit_setting import read_unit
 from seqmodel.units import module_name, unit_spec
 
@@ -112,18 +105,18 @@ def train(
     given |= {name: read_unit(given[name]) for name in UNITS if name in given}
     if data is not None:
         given["data"] = str(data)
-    if run is not None and ranks.was_restarted() and (run / LAST).is_file():
+    if run is not None and ranks.was_restarted() and (run / runs.LAST).is_file():
         resume, init_from, config, force = True, None, None, False
     if resume:
         if init_from is not None or config is not None or force:
             raise UsageError("--resume excludes --init-from, --config and --force: leave them out")
-        folder = run or newest_resumable_run(data=data)
+        folder = run or runs.newest_resumable_run(data=data)
         if not (run or print_config):
             message(f"resuming {folder}, the newest run")
         resolved = _of_stopped_run(folder, given, trials)
     else:
         if init_from is not None:
-            checkpoint_of(init_from)
+            runs.checkpoint_of(init_from)
         if size > 1:
             given.setdefault("parts", size)
         resolved = _of_new_run(given, config, trials)
@@ -158,13 +151,13 @@ def _of_stopped_run(folder: Path, given: dict[str, Any], trials: int | None) -> 
             f"{folder} is a file, which holds no training state: start from its weights with "
             f"--init-from {folder}"
         )
-    if not (folder / CONFIG).is_file():
+    if not (folder / runs.CONFIG).is_file():
         raise SeqmodelError(
-            f"{folder} is not a run folder (no {CONFIG}): there is nothing to resume"
+            f"{folder} is not a run folder (no {runs.CONFIG}): there is nothing to resume"
         )
     from seqmodel.training.state import RESUMABLE
 
-    stored = {**Config.neutral(), **read_config_file(folder / CONFIG)}
+    stored = {**Config.neutral(), **read_config_file(folder / runs.CONFIG)}
     given = _with_rates(given, stored, trials)
     changed = [name for name in given if given[name] != stored.get(name)]
     fixed = sorted(set(changed) - set(RESUMABLE))
@@ -173,7 +166,7 @@ def _of_stopped_run(folder: Path, given: dict[str, Any], trials: int | None) -> 
         option = "--" + name.replace("_", "-")
         raise UsageError(
             f"{option} cannot change on --resume; start a new run with --init-from {folder} "
-            f"--config {folder / CONFIG}"
+            f"--config {folder / runs.CONFIG}"
         )
     if "data" in given:
         given["data"] = str(Path(given["data"]).resolve())  # as stored
@@ -186,13 +179,13 @@ def _of_stopped_run(folder: Path, given: dict[str, Any], trials: int | None) -> 
         meta_model(settings, open_dataset(str(settings.data)).frame)  # UsageError as above
         return settings
 
-    settings = blaming(folder / CONFIG, stored, continued)
-    ended = epochs_of(read_metrics(folder))
+    settings = blaming(folder / runs.CONFIG, stored, continued)
+    ended = runs.epochs_of(runs.read_metrics(folder))
     if 0 < settings.epochs < ended:
         raise UsageError(f"--epochs {settings.epochs} is less than the {ended} done in {folder}")
-    if not (folder / LAST).is_file() and not settings.trials:
+    if not (folder / runs.LAST).is_file() and not settings.trials:
         raise SeqmodelError(
-            f"{folder} has no checkpoint to resume from ({LAST}); "
+            f"{folder} has no checkpoint to resume from ({runs.LAST}); "
             f"train it again with --run {folder} --force"
         )
     return settings
