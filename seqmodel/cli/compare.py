@@ -27,7 +27,7 @@ from seqmodel.config import (
 from seqmodel.errors import SeqmodelError, UsageError, advising
 from seqmodel.experiment.folder import RESUME_HINT, Counts, Event, load_answer, seconds_left, weight
 from seqmodel.media.words import hms
-from seqmodel.units import UNITS
+from seqmodel.units import UNITS, module_name, unit_spec
 
 if TYPE_CHECKING:
     from seqmodel.experiment.plan import Plan, Range, Source
@@ -151,6 +151,9 @@ def compare(
         from seqmodel.experiment.plan import Plan, sources_of, variants_of
 
         names = units.split(",") if units else [] if vary else ["tanh", "gru", "lstm"]
+        for name in names:  # before torch is loaded
+            if module_name(name) is None:
+                unit_spec(name)
         variants = variants_of(names, vary or [])
         chosen, space = _search(search, file, given, variants[0].settings, tune or [], quick=quick)
         plan = Plan(

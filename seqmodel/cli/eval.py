@@ -17,13 +17,11 @@ from seqmodel.cli.options import (
     Force,
     Json,
     Quiet,
+    check_given,
     check_plot,
     check_temperature,
     chosen_run,
-    exclude,
-    given_options,
     load_runs,
-    require,
 )
 from seqmodel.cli.prepare import source_remarks
 from seqmodel.cli.progress import counter
@@ -132,21 +130,22 @@ def evaluate(
     files = data if data is not None and not (data / MANIFEST).is_file() else None
     no_dataset = f"--data {files}, which is not a dataset,"
     special = {no_dataset: files, "several runs": len(runs or []) > 1}
-    given = given_options(context, special)
-    exclude(given, [(one, no_dataset) for one in ("--split", "--samples", "--classify")])
-    several_excludes = [("several runs", option) for option in ("--samples", "--classify")]
-    exclude(given, [("--per-piece", "--per-frame"), *several_excludes])
     lines = () if as_json else ("--per-piece", "--per-frame")
-    exclude(given, itertools.product(("--samples", "--voices", "--classify"), lines))
-    sample_options = ("--seconds", "--judge", "--guidance")
-    require(given, [(option, "--samples N") for option in sample_options])
+    exclusive = [
+        *itertools.product(("--split", "--samples", "--classify"), [no_dataset]),
+        ("--per-piece", "--per-frame"),
+        *itertools.product(["several runs"], ("--samples", "--classify")),
+        *itertools.product(("--samples", "--voices", "--classify"), lines),
+    ]
+    needs = itertools.product(("--seconds", "--judge", "--guidance"), ["--samples N"])
+    check_given(context, special, exclusive, needs)
     if plot is not None:
         check_plot(plot, force=force)
-    from seqmodel.evaluation.evaluate import evaluate
-    from seqmodel.sampling.comparison import compare_samples, comparison_of, judge_of
-
     paths = runs or [chosen_run(_media(data, files))]
     loaded, *others = loaded_runs = load_runs(paths, device, batch_size)
+    from seqmodel.evaluation.evaluate import evaluate  # torch is loaded by now
+    from seqmodel.sampling.comparison import compare_samples, comparison_of, judge_of
+
     if samples is not None:  # fails now rather than after scoring
         comparison_of(loaded, guidance)
     with ExitStack() as stack:

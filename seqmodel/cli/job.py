@@ -9,27 +9,26 @@ from typing import Any
 
 import torch
 
-from seqmodel.cli.common import Verbosity, blaming, message, print_json, show
+from seqmodel.cli.common import Verbosity, message, print_json, show
 from seqmodel.cli.progress import display, partial_note, training_progress
 from seqmodel.cli.ranks import leading
-from seqmodel.config import SEARCHES, TRIALS, Config, read_config_file, resolve, search_of
-from seqmodel.data.bundled import FRAMES_WITH_ONSETS, Sample, sample_dataset
+from seqmodel.config import Config
+from seqmodel.data.bundled import Sample, sample_dataset
 from seqmodel.data.dataset import Dataset, open_dataset
-from seqmodel.errors import SeqmodelError, UsageError, advising
+from seqmodel.errors import SeqmodelError, advising
 from seqmodel.evaluation.baselines import baselines
 from seqmodel.files import new_folder, remove_empty
 from seqmodel.locks import locked
-from seqmodel.media.registry import medium_of, presets_of
+from seqmodel.media.registry import medium_of
 from seqmodel.media.words import epochs_text
-from seqmodel.model.build import build_model, meta_model, with_sizes
-from seqmodel.outputs.registry import OUTPUTS, only_model, output_class, output_name
+from seqmodel.model.build import build_model, meta_model
+from seqmodel.outputs.registry import output_class
 from seqmodel.runs import folder as runs
 from seqmodel.runs.checkpoint import check_labels, load_model, model_tensors
 from seqmodel.runs.files import VALID_PIECES, epochs_of
 from seqmodel.sampling.sampler import Freeze, Sampler
 from seqmodel.training.loop import INITIAL_FILES, Trainer, begin_run, train_run
 from seqmodel.training.processes import UnfitError
-from seqmodel.training.state import RESUMABLE
 from seqmodel.training.stopping import stop_on_signals
 from seqmodel.training.trackers import Tracker
 from seqmodel.unit_setting import unit_name
@@ -208,99 +207,3 @@ def _warn_if_odd(folder: Path) -> None:
                 hints.append(str(error))
     if found_hints := [hint for hint in hints if hint]:
         message(f"{len(found_hints)} of {SAMPLES} samples may disappoint: {found_hints[0]}")
-
-
-def of_new_run(given: dict[str, Any], config: Path | None, trials: int | None) -> Config:
-    """The settings from the given options, which override those in the file `config`.
-
-    SeqmodelError for an error in the file; UsageError for an option that is wrong or has no effect.
-    """
-    file = read_config_file(config) if config else {}
-    return blaming(
-        Path(config or ""), file, lambda file: _resolved(_with_rates(given, file, trials), file)
-    )
-
-
-def of_stopped_run(folder: Path, given: dict[str, Any], trials: int | None) -> Config:
-    """The settings of the run to resume, updated; UsageError if a fixed one is changed."""
-    if folder.is_file():
-        raise SeqmodelError(
-            f"{folder} is a file, which holds no training state: start from its weights with "
-            f"--init-from {folder}"
-        )
-    if not (folder / runs.CONFIG).is_file():
-        raise SeqmodelError(
-            f"{folder} is not a run folder (no {runs.CONFIG}): there is nothing to resume"
-        )
-    stored = {**Config.neutral(), **read_config_file(folder / runs.CONFIG)}
-    given = _with_rates(given, stored, trials)
-    changed = [name for name in given if given[name] != stored.get(name)]
-    fixed = sorted(set(changed) - set(RESUMABLE))
-    if fixed:
-        name = "trials" if fixed[0] in SEARCHES.values() else fixed[0]
-        option = "--" + name.replace("_", "-")
-        raise UsageError(
-            f"{option} cannot change on --resume; start a new run with --init-from {folder} "
-            f"--config {folder / runs.CONFIG}"
-        )
-    if "data" in given:
-        given["data"] = str(Path(given["data"]).resolve())  # as stored
-
-    def continued(stored: Mapping[str, Any]) -> Config:
-        settings = resolve(given, stored)
-        meta_model(settings, open_dataset(str(settings.data)).frame)  # UsageError as above
-        return settings
-
-    settings = blaming(folder / runs.CONFIG, stored, continued)
-    ended = epochs_of(runs.read_metrics(folder))
-    if 0 < settings.epochs < ended:
-        raise UsageError(f"--epochs {settings.epochs} is less than the {ended} done in {folder}")
-    if not (folder / runs.LAST).is_file() and not settings.trials:
-        raise SeqmodelError(
-            f"{folder} has no checkpoint to resume from ({runs.LAST}); "
-            f"train it again with --run {folder} --force"
-        )
-    return settings
-
-
-def _with_rates(
-    given: dict[str, Any], file: Mapping[str, Any], trials: int | None
-) -> dict[str, Any]:
-    """The options with `learning_rate` as a number, or replaced by the setting of a search."""
-    others = dict(given)
-    rate = others.pop("learning_rate", None)
-    if rate is not None and rate != "search":
-        if trials is not None:
-            raise UsageError(f"--trials needs --lr search, not --lr {rate}")
-        try:
-            return {**others, "learning_rate": float(rate)}
-        except ValueError:
-            raise UsageError(f"--learning-rate must be a number or search, not {rate!r}") from None
-    if rate is None and trials is None:
-        return others
-    search = search_of({**file, **given}.get("preset", Config.preset))
-    return {**others, SEARCHES[search]: trials or TRIALS[search]}
-
-
-def _resolved(given: Mapping[str, Any], file: Mapping[str, Any]) -> Config:
-    """The settings for the medium of their data, with all sizes; UsageError for unknown units."""
-    data = given.get("data", file.get("data"))
-    frame = open_dataset(data).frame if data else FRAMES_WITH_ONSETS
-    both = {**file, **given}
-    model = only_model(both.get("output", "auto"))
-    if model is not None and "model" not in both:
-        given = {**given, "model": model}
-    settings = with_sizes(resolve(given, file, presets_of(frame)), frame)
-    _refuse_sizes_of_other_outputs(given, output_name(settings, frame))
-    meta_model(settings, frame)  # UsageError if there is no such model
-    return settings
-
-
-def _refuse_sizes_of_other_outputs(given: Mapping[str, Any], chosen: str) -> None:
-    """UsageError for a size option that the chosen output does not use."""
-    sizes = {name: entry.size for name, entry in OUTPUTS.items() if entry.size is not None}
-    for setting in sizes.values():
-        names = [name for name, size in sizes.items() if size == setting]
-        if setting in given and chosen not in names:
-            option = "--" + setting.replace("_", "-")
-            raise UsageError(f"{option} is for --output {' or '.join(names)}, not for {chosen}")

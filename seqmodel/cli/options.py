@@ -21,6 +21,7 @@ from seqmodel.errors import SeqmodelError, UsageError
 from seqmodel.media.definitions import Medium, Option
 from seqmodel.media.registry import MEDIA, presets_of_kind
 from seqmodel.outputs.registry import OUTPUTS
+from seqmodel.runs.files import checkpoint_of
 from seqmodel.units import UNITS
 
 if TYPE_CHECKING:
@@ -67,28 +68,28 @@ def check_temperature(temperature: float, mark_temperature: float | None = None)
             raise UsageError(f"{option} must be finite, not {value}")
 
 
-def given_options(context: typer.Context, special: Mapping[str, object]) -> set[str]:
-    """The flags of options with a value other than the default, and `special` ones that hold."""
+def check_given(
+    context: typer.Context,
+    special: Mapping[str, object],
+    exclusive: Iterable[tuple[str, str]],
+    needs: Iterable[tuple[str, str]] = (),
+) -> None:
+    """UsageError if both of an exclusive pair are given, or an option without what it needs.
+
+    Given are options with a value other than the default, and the `special` ones that hold; what
+    one needs is another, such as "--samples N".
+    """
     given = {name for name, holds in special.items() if holds}
     for param in context.command.params:
         value = context.params.get(param.name or "")
         if value and value != param.get_default(context):
             given |= {*param.opts}
-    return given
-
-
-def require(given: Collection[str], pairs: Iterable[tuple[str, str]]) -> None:
-    """UsageError for an option given without another that it needs, such as "--samples N"."""
-    for option, needed in pairs:
-        if option in given and needed.split()[0] not in given:
-            raise UsageError(f"{option} needs {needed}")
-
-
-def exclude(given: Collection[str], pairs: Iterable[tuple[str, str]]) -> None:
-    """UsageError if both of a pair are given."""
-    for one, other in pairs:
+    for one, other in exclusive:
         if one in given and other in given:
             raise UsageError(f"{one} and {other} exclude each other")
+    for option, needed in needs:
+        if option in given and needed.split()[0] not in given:
+            raise UsageError(f"{option} needs {needed}")
 
 
 def check_target(path: Path, *, force: bool) -> None:
@@ -108,21 +109,25 @@ def check_plot(path: Path, *, force: bool) -> None:
     check_target(path, force=force)
 
 
-def chosen_run(media: Sequence[str] = ()) -> Path:
+def chosen_run(media: Sequence[str] = (), labels: Collection[str] = ()) -> Path:
     """The newest trained run, of one of the media if given, or else the bundled one.
 
-    If it is not of the first of them, a message names the newest run that is.
+    Preferably one that knows these labels. If it is not of the first of the media, a message names
+    the newest run that is.
     """
     from seqmodel.data.bundled import PRETRAINED, pretrained_run
-    from seqmodel.runs.folder import RUNS, newest_run, no_run
+    from seqmodel.runs.files import RUNS, no_run
+    from seqmodel.runs.folder import newest_run
 
-    newest = newest_run(media=media)
+    newest = newest_run(media=media, labels=labels)
+    if newest is None and labels:
+        return chosen_run(media)
     if newest is not None:
         folder, remark = newest
         message(remark)
         if others := media[1:]:
             with suppress(SeqmodelError):  # a damaged run that is not needed
-                first = newest_run(media=media[:1])
+                first = newest_run(media=media[:1], labels=labels)
                 if first is not None and first[0] != folder:
                     message(
                         f"using {folder}, of {' or '.join(others)}; the newest run of {media[0]} "
@@ -141,6 +146,8 @@ def chosen_run(media: Sequence[str] = ()) -> Path:
 
 def load_runs(paths: Iterable[Path], device: str, batch_size: int) -> list["Run"]:
     """Runs that can be averaged, each where `--device` places it for batches of this size."""
+    for path in (paths := [*paths]):  # before torch is loaded
+        checkpoint_of(path)
     from seqmodel.evaluation.likelihood import check_average
     from seqmodel.runs.folder import load_run
 

@@ -18,14 +18,12 @@ from seqmodel.cli.options import (
     Force,
     Json,
     Quiet,
+    check_given,
     check_target,
     check_temperature,
     chosen_run,
-    exclude,
-    given_options,
     load_runs,
     options_of,
-    require,
     with_media_options,
 )
 from seqmodel.cli.progress import counting, display
@@ -78,8 +76,9 @@ EXCLUSIVE = [
     *(("--fill", other) for other in (*NOT_WITH_FILL, "--temperature 0")),
 ]
 """Pairs of options that exclude each other."""
-Report = tuple[dict[str, Any], list[str], list[str]]
-"""A piece's facts for JSON, the same as lines, the first without the path, and warnings."""
+Report = tuple[dict[str, Any], list[str], str, list[str]]
+"""A piece's facts for JSON, the same as lines, the first without the path, and what is odd about
+it; warnings."""
 Write = Callable[[int, BinaryIO, Progress], Report]
 """Draws the piece with a given number and writes it."""
 
@@ -194,19 +193,17 @@ def sample(
         "OUT -": to_stdout,
         "several runs": len(runs or ()) > 1,
     }
-    given = given_options(context, special)
-    exclude(given, EXCLUSIVE)
-    require(given, NEEDS)
+    check_given(context, special, EXCLUSIVE, NEEDS)
     check_temperature(temperature, mark_temperature)
 
-    from seqmodel.evaluation.likelihood import run_names
-
-    numbered_paths = (out.with_name(f"{out.stem}-{k}{out.suffix}") for k in range(1, number + 1))
-    targets = [*numbered_paths] if number > 1 else [out]
+    numbers = range(1, number + 1) if number > 1 else ()
+    targets = [out.with_name(f"{out.stem}-{k}{out.suffix}") for k in numbers] or [out]
     for target in () if to_stdout else targets:
         check_target(target, force=force)
-    paths = runs or [chosen_run(_media_writing(kind))]
+    paths = runs or [chosen_run(_media_writing(kind), [t.partition("=")[0] for t in label or []])]
     all_runs = load_runs(paths, "cpu", 1)
+    from seqmodel.evaluation.likelihood import run_names  # torch is loaded by now
+
     labels = _combinations(label or [], all_runs, number)
     by_label = [[run.conditioned(chosen) for run in all_runs] for chosen in labels]  # used in turn
     run = by_label[0][0]
@@ -255,13 +252,13 @@ def sample(
     with display(what) as progress:
         count = counting(progress, "drafts" if best_of > 1 else what)
         for k, target in enumerate(targets):
-            file: Any = nullcontext(sys.stdout.buffer) if to_stdout else new_file(target)
-            with file as stream:
-                facts, lines, warnings = write(k, stream, part_progress(count, k, number))
+            with nullcontext(sys.stdout.buffer) if to_stdout else new_file(target) as stream:
+                facts, lines, hint, warnings = write(k, stream, part_progress(count, k, number))
                 stream.flush()
             chosen = labels[k % len(labels)]
             pieces.append({"path": str(target), **facts, **({"labels": chosen} if chosen else {})})
-            lines[0] = ", ".join([f"{target}: {lines[0]}", *map(" ".join, chosen.items())])
+            told = ", ".join([lines[0], *map(" ".join, chosen.items())])
+            lines[0] = f"{target}: {told}" + f"; {hint}" * bool(hint)
             for line in [*lines, *warnings] if not (to_stdout or as_json) else warnings:
                 progress.say(line)
     if as_json:
@@ -357,10 +354,8 @@ def _writer(
         if piece.pauses_cut:
             notes.append(f"{plural(piece.pauses_cut, 'pause')} cut short")
             facts["pauses_cut"] = piece.pauses_cut
-        line = ", ".join(
-            [f"{written.size} from {run_names(by_label[0])}", *notes, *filter(None, [written.hint])]
-        )
-        return {"frames": piece.frames, "ended_by": ended_by, **facts}, [line], []
+        line = ", ".join([f"{written.size} from {run_names(by_label[0])}", *notes])
+        return {"frames": piece.frames, "ended_by": ended_by, **facts}, [line], written.hint, []
 
     return write
 
@@ -427,20 +422,19 @@ def _filler(
         }
         around_text = "" if outside is None else f", {outside:.3f} around"
         after_text = "" if redrawn[-1] else f", {filled.paths:.1f} after what follows"
-        size = f"{written.size} from {run.folder}, {redrawn.sum():,} of them drawn"
         lines = [
-            ", ".join(filter(None, [size, written.hint])),
+            f"{written.size} from {run.folder}, {redrawn.sum():,} of them drawn",
             f"  {inside:.3f} nats per frame there{around_text}; of {filling.particles:,} particles "
             f"{median:.1f} effective{after_text}",
         ]
         if not fewest < FEW_PARTICLES < filling.particles:
-            return facts, lines, []
+            return facts, lines, written.hint, []
         frame = int(np.argmax(redrawn)) + weakest
         unlikely = "what is given, which may be unlike the training data"
         if frame == len(nats) - 1 and run.config.end:
             unlikely = "the end of the piece"
         warning = f"at frame {frame:,} only {fewest:.1f} particles fit {unlikely}"
-        return facts, lines, [f"{warning}: try more --particles"]
+        return facts, lines, written.hint, [f"{warning}: try more --particles"]
 
     return write
 

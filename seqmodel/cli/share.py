@@ -12,10 +12,9 @@ from seqmodel.cli.common import message, show
 from seqmodel.cli.options import (
     Force,
     Quiet,
+    check_given,
     check_target,
     chosen_run,
-    exclude,
-    given_options,
     options_of,
     with_media_options,
 )
@@ -24,6 +23,7 @@ from seqmodel.errors import UsageError
 from seqmodel.media.labels import combinations
 from seqmodel.media.registry import medium_of
 from seqmodel.media.words import listed, plural
+from seqmodel.runs.files import checkpoint_of
 
 
 @with_media_options(attrgetter("page_options"))
@@ -56,11 +56,13 @@ def report(
     --watch serves the page on this machine and prints its address. It shows what training has
     recorded so far, without samples, and stays up to date while open.
     """
-    given = given_options(context, {})
-    others = sorted(o for o in given if o.startswith("--") and o not in ("--watch", "--quiet"))
-    exclude(given, [("--watch", option) for option in others])
+    flags = {flag for param in context.command.params for flag in param.opts if "--" in flag}
+    others = sorted(flags - {"--watch", "--quiet"})
+    check_given(context, {}, [("--watch", option) for option in others])
     if out.suffix.lower() != ".html":
         raise UsageError(f"--out writes HTML only: {out} must end in .html")
+    for run in () if watch else runs or ():  # before torch is loaded
+        checkpoint_of(run)
     from seqmodel.files import write_file
     from seqmodel.report.page.parts import render
     from seqmodel.report.run_page import draw, run_page
@@ -123,7 +125,6 @@ def export(
     """
     from seqmodel.export import EXPORTS
     from seqmodel.files import write_file
-    from seqmodel.runs.folder import load_run
 
     suffix = out.suffix.lower()
     chosen = EXPORTS.get(suffix)
@@ -135,6 +136,9 @@ def export(
         option = next(iter(options), "label")
         raise UsageError(f"--{option} is for pages, which end in .html, not for {out}")
     check_target(out, force=force)
+    checkpoint_of(run)  # before torch is loaded
+    from seqmodel.runs.folder import load_run
+
     loaded = load_run(run)
     labels, *others = combinations(label or [], loaded.model.known_labels)
     if others:

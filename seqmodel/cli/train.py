@@ -1,5 +1,9 @@
-"""`seqmodel train`: from a dataset and a unit to a run folder."""
+"""`seqmodel train`: from a dataset and a unit to a run folder.
 
+Settings are checked as far as that is possible before torch is loaded, which takes seconds.
+"""
+
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -7,12 +11,28 @@ from typing import Any
 import typer
 
 from seqmodel.cli import ranks
-from seqmodel.cli.common import message
+from seqmodel.cli.common import blaming, message
 from seqmodel.cli.help import one_of
 from seqmodel.cli.options import Device, Force, Json, Quiet, with_settings
-from seqmodel.config import RUN, TRAINING, UNITS, USUAL, to_yaml
-from seqmodel.errors import UsageError
+from seqmodel.config import (
+    RUN,
+    SEARCHES,
+    TRAINING,
+    TRIALS,
+    UNITS,
+    USUAL,
+    Config,
+    read_config_file,
+    resolve,
+    search_of,
+    to_yaml,
+)
+from seqmodel.errors import SeqmodelError, UsageError
+from seqmodel.media.registry import presets_of
+from seqmodel.outputs.registry import OUTPUTS, only_model, output_name
+from seqmodel.runs import files as runs
 from seqmodel.unit_setting import read_unit
+from seqmodel.units import module_name, unit_spec
 
 EXAMPLES = """\
 seqmodel train music --unit gru --epochs 20 --run runs/mine
@@ -78,12 +98,6 @@ def train(
     if ranks.process_rank().rank:
         ranks.follow(data)
         return
-    if data is not None and not resume:
-        from seqmodel.data.dataset import open_dataset
-
-        open_dataset(data)  # its errors come before torch is loaded
-    from seqmodel.cli.job import Job, of_new_run, of_stopped_run  # loads torch
-    from seqmodel.runs.folder import LAST, newest_resumable_run
     from seqmodel.training.trackers import find_trackers
 
     size, trackers = ranks.processes_of(processes), find_trackers(track or [])
@@ -91,25 +105,138 @@ def train(
     given |= {name: read_unit(given[name]) for name in UNITS if name in given}
     if data is not None:
         given["data"] = str(data)
-    if run is not None and ranks.was_restarted() and (run / LAST).is_file():
+    if run is not None and ranks.was_restarted() and (run / runs.LAST).is_file():
         resume, init_from, config, force = True, None, None, False
     if resume:
         if init_from is not None or config is not None or force:
             raise UsageError("--resume excludes --init-from, --config and --force: leave them out")
-        folder = run or newest_resumable_run(data=data)
+        folder = run or runs.newest_resumable_run(data=data)
         if not (run or print_config):
             message(f"resuming {folder}, the newest run")
-        resolved = of_stopped_run(folder, given, trials)
+        resolved = _of_stopped_run(folder, given, trials)
     else:
+        if init_from is not None:
+            runs.checkpoint_of(init_from)
         if size > 1:
             given.setdefault("parts", size)
-        resolved = of_new_run(given, config, trials)
+        resolved = _of_new_run(given, config, trials)
     ranks.check_processes(resolved, size)
     if print_config:
         typer.echo(to_yaml(resolved), nl=False)
         return
+    from seqmodel.cli.job import Job
+
     job = Job(resolved, device, size, trackers, as_json)
     if resume:
         job.resume(folder)
     else:
         job.start(run, init_from, force=force)
+
+
+def _of_new_run(given: dict[str, Any], config: Path | None, trials: int | None) -> Config:
+    """The settings from the given options, which override those in the file `config`.
+
+    SeqmodelError for an error in the file; UsageError for an option that is wrong or has no effect.
+    """
+    file = read_config_file(config) if config else {}
+    return blaming(
+        Path(config or ""), file, lambda file: _resolved(_with_rates(given, file, trials), file)
+    )
+
+
+def _of_stopped_run(folder: Path, given: dict[str, Any], trials: int | None) -> Config:
+    """The settings of the run to resume, updated; UsageError if a fixed one is changed."""
+    if folder.is_file():
+        raise SeqmodelError(
+            f"{folder} is a file, which holds no training state: start from its weights with "
+            f"--init-from {folder}"
+        )
+    if not (folder / runs.CONFIG).is_file():
+        raise SeqmodelError(
+            f"{folder} is not a run folder (no {runs.CONFIG}): there is nothing to resume"
+        )
+    from seqmodel.training.state import RESUMABLE
+
+    stored = {**Config.neutral(), **read_config_file(folder / runs.CONFIG)}
+    given = _with_rates(given, stored, trials)
+    changed = [name for name in given if given[name] != stored.get(name)]
+    fixed = sorted(set(changed) - set(RESUMABLE))
+    if fixed:
+        name = "trials" if fixed[0] in SEARCHES.values() else fixed[0]
+        option = "--" + name.replace("_", "-")
+        raise UsageError(
+            f"{option} cannot change on --resume; start a new run with --init-from {folder} "
+            f"--config {folder / runs.CONFIG}"
+        )
+    if "data" in given:
+        given["data"] = str(Path(given["data"]).resolve())  # as stored
+
+    from seqmodel.data.dataset import open_dataset
+    from seqmodel.model.build import meta_model
+
+    def continued(stored: Mapping[str, Any]) -> Config:
+        settings = resolve(given, stored)
+        meta_model(settings, open_dataset(str(settings.data)).frame)  # UsageError as above
+        return settings
+
+    settings = blaming(folder / runs.CONFIG, stored, continued)
+    ended = runs.epochs_of(runs.read_metrics(folder))
+    if 0 < settings.epochs < ended:
+        raise UsageError(f"--epochs {settings.epochs} is less than the {ended} done in {folder}")
+    if not (folder / runs.LAST).is_file() and not settings.trials:
+        raise SeqmodelError(
+            f"{folder} has no checkpoint to resume from ({runs.LAST}); "
+            f"train it again with --run {folder} --force"
+        )
+    return settings
+
+
+def _with_rates(
+    given: dict[str, Any], file: Mapping[str, Any], trials: int | None
+) -> dict[str, Any]:
+    """The options with `learning_rate` as a number, or replaced by the setting of a search."""
+    others = dict(given)
+    rate = others.pop("learning_rate", None)
+    if rate is not None and rate != "search":
+        if trials is not None:
+            raise UsageError(f"--trials needs --lr search, not --lr {rate}")
+        try:
+            return {**others, "learning_rate": float(rate)}
+        except ValueError:
+            raise UsageError(f"--learning-rate must be a number or search, not {rate!r}") from None
+    if rate is None and trials is None:
+        return others
+    search = search_of({**file, **given}.get("preset", Config.preset))
+    return {**others, SEARCHES[search]: trials or TRIALS[search]}
+
+
+def _resolved(given: Mapping[str, Any], file: Mapping[str, Any]) -> Config:
+    """The settings for the medium of their data, with all sizes; UsageError for unknown units."""
+    from seqmodel.data.bundled import FRAMES_WITH_ONSETS  # loads NumPy
+    from seqmodel.data.dataset import open_dataset
+
+    data = given.get("data", file.get("data"))
+    frame = open_dataset(data).frame if data else FRAMES_WITH_ONSETS
+    both = {**file, **given}
+    model = only_model(both.get("output", "auto"))
+    if model is not None and "model" not in both:
+        given = {**given, "model": model}
+    settings = resolve(given, file, presets_of(frame))
+    _refuse_sizes_of_other_outputs(given, output_name(settings, frame))
+    if module_name(settings.unit) is None:
+        unit_spec(settings.unit)
+    from seqmodel.model.build import meta_model, with_sizes
+
+    settings = with_sizes(settings, frame)
+    meta_model(settings, frame)  # UsageError if there is no such model
+    return settings
+
+
+def _refuse_sizes_of_other_outputs(given: Mapping[str, Any], chosen: str) -> None:
+    """UsageError for a size option that the chosen output does not use."""
+    sizes = {name: entry.size for name, entry in OUTPUTS.items() if entry.size is not None}
+    for setting in sizes.values():
+        names = [name for name, size in sizes.items() if size == setting]
+        if setting in given and chosen not in names:
+            option = "--" + setting.replace("_", "-")
+            raise UsageError(f"{option} is for --output {' or '.join(names)}, not for {chosen}")

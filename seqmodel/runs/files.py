@@ -12,11 +12,18 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from seqmodel import plain
+from seqmodel.config import Config, read_config_file
 from seqmodel.errors import SeqmodelError
 from seqmodel.files import disk_error, open_input, read_bytes
+from seqmodel.plain import Fields
 
+RUNS = Path("runs")
+"""Where runs are stored by default, under the working directory."""
 CONFIG, METRICS, CURVE = "config.yaml", "metrics.jsonl", "learning-curve.png"
 BEST, LAST = "best.safetensors", "last.safetensors"
+DRAWS = "draws"
+"""The folder of a search's runs, numbered, within its own."""
 VALID_PIECES = "valid_pieces"
 """The key in a line of metrics for the number of scored pieces of valid, unless all were scored."""
 CARD = "README.md"
@@ -32,6 +39,25 @@ text compresses to a tenth, weights hardly at all; a zip bomb to a thousandth.""
 def epochs_of(metrics: Sequence[Mapping[str, Any]]) -> float:
     """The number of epochs before the last line of a run's metrics."""
     return metrics[-1]["epoch"] if metrics else 0
+
+
+def read_metrics(folder: Path) -> list[dict[str, Any]]:
+    """A run's metrics at each look at valid, after epochs or within them, a dictionary each."""
+    path, epochs = folder / METRICS, []
+    if not has_file(path):
+        return []
+    for number, text in enumerate(read_file(path).splitlines(), 1):
+        try:
+            line = Fields.of(plain.parse(text))
+            needed = ("epoch", "valid_nats_per_frame", "train_nats_per_frame", "updates", "seconds")
+            for name in dict.fromkeys((*needed, *line.values)):  # in order: always the same error
+                line.number(name)
+        except ValueError as error:
+            retry = f"delete it; `seqmodel train --resume --run {folder}` writes it again"
+            advice = "get the zip again" if folder.is_file() else retry
+            raise SeqmodelError(f"{path} is damaged: line {number}: {error}; {advice}") from error
+        epochs.append(dict(line.values))
+    return epochs
 
 
 def has_file(path: Path) -> bool:
@@ -93,3 +119,64 @@ def _objections(members: list[zipfile.ZipInfo], size: int) -> Iterator[str]:
     total = sum(member.file_size for member in members)
     if total > min(MAX_BYTES, MAX_RATIO * size):
         yield f"its {size:,} bytes claim to hold {total:,}"
+
+
+# ---- which run a command means -------------------------------------------------------------------
+
+
+def checkpoint_of(folder: Path) -> Path:
+    """The checkpoint to predict with: the best, or the last before valid has been scored.
+
+    SeqmodelError if there is no run or no checkpoint; to be told before torch is loaded.
+    """
+    from seqmodel.data.dataset import MANIFEST  # loads NumPy
+
+    if has_file(folder / BEST):
+        return folder / BEST
+    if not folder.is_dir():
+        nested = RUNS / folder
+        hint = f"; there is one named {nested}" if nested.is_dir() else ""
+        raise SeqmodelError(f"there is no run {folder}{hint}")
+    if (folder / MANIFEST).is_file():
+        raise SeqmodelError(f"{folder} is a dataset: name a run that was trained on it")
+    if not (folder / LAST).is_file():
+        raise SeqmodelError(f"{folder} has no checkpoint ({BEST}); train one with `seqmodel train`")
+    return folder / LAST
+
+
+def newest_resumable_run(runs: Path = RUNS, data: Path | None = None) -> Path:
+    """The run folder in `runs`, on the dataset `data` if given, that training wrote to last.
+
+    It may lack a best checkpoint, or be an unfinished search. SeqmodelError if there is none.
+    """
+    latest = {}
+    for config in runs.glob(f"*/{CONFIG}"):
+        folder, settings = config.parent, settings_in(config)
+        saved = [*folder.glob(LAST), *folder.glob(f"{DRAWS}/*/{LAST}")]
+        if data is not None and (settings is None or settings.data != str(data.resolve())):
+            continue
+        if saved or (settings is not None and settings.trials):
+            latest[folder] = max(map(modified, [config, *saved]))
+    if not latest and data is not None:
+        raise SeqmodelError(f"no run on {data} in {runs}/ to resume; name one with --run")
+    if not latest:
+        raise no_run(runs)
+    return max(latest, key=lambda folder: latest[folder])
+
+
+def settings_in(config: Path) -> Config | None:
+    """The settings in a run's config file; None if it cannot be read."""
+    try:
+        return Config(**read_config_file(config))
+    except SeqmodelError:
+        return None
+
+
+def modified(file: Path) -> int:
+    """When a file was last written, in nanoseconds."""
+    return file.stat().st_mtime_ns
+
+
+def no_run(runs: Path) -> SeqmodelError:
+    """The one-line error of a command that was given no run and finds none."""
+    return SeqmodelError(f"no run in {runs}/; train one with `seqmodel train`, or name its folder")

@@ -13,8 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from seqmodel import plain
-from seqmodel.config import Config, read_config_file, to_yaml
+from seqmodel.config import Config, to_yaml
 from seqmodel.data.bundled import PREPARED, sample_dataset
 from seqmodel.data.dataset import MANIFEST, Dataset, open_dataset
 from seqmodel.errors import SeqmodelError
@@ -23,6 +22,7 @@ from seqmodel.media.labels import Labels, label_ids
 from seqmodel.media.registry import medium_of
 from seqmodel.media.samples import SampleRequest, Sampling
 from seqmodel.media.words import listed
+from seqmodel.model.encoder import known_labels
 from seqmodel.model.sequence import SequenceModel
 from seqmodel.plain import Fields
 from seqmodel.runs.checkpoint import (
@@ -38,13 +38,24 @@ from seqmodel.runs.checkpoint import (
     model_of,
     read_content,
 )
-from seqmodel.runs.files import BEST, CONFIG, CURVE, LAST, METRICS, has_file, read_file
+from seqmodel.runs.files import (
+    BEST,
+    CONFIG,
+    CURVE,
+    DRAWS,
+    LAST,
+    METRICS,
+    RUNS,
+    checkpoint_of,
+    modified,
+    read_metrics,
+    settings_in,
+)
 
-__all__ = ["BEST", "CONFIG", "CURVE", "LAST", "METRICS"]  # for whatever reads or writes runs
+# For whatever reads or writes runs.
+__all__ = ["BEST", "CONFIG", "CURVE", "DRAWS", "LAST", "METRICS", "RUNS", "read_metrics"]
 
-DRAWS, DRAWS_INDEX, INIT = "draws", "draws.jsonl", "init"
-RUNS = Path("runs")
-"""Where runs are stored by default, under the working directory."""
+DRAWS_INDEX, INIT = "draws.jsonl", "init"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -176,20 +187,8 @@ def load_run(path: str | Path, device: torch.device | None = None) -> Run:
     If valid has not been scored yet, it is the last one, with a remark. SeqmodelError if there is
     no run or no checkpoint, or if it is damaged or needs a newer seqmodel.
     """
-    folder = Path(path)
-    checkpoint, remark = folder / BEST, ""
-    if not has_file(checkpoint):
-        if not folder.is_dir():
-            nested = RUNS / folder
-            hint = f"; there is one named {nested}" if nested.is_dir() else ""
-            raise SeqmodelError(f"there is no run {folder}{hint}")
-        if (folder / MANIFEST).is_file():
-            raise SeqmodelError(f"{folder} is a dataset: name a run that was trained on it")
-        if not (folder / LAST).is_file():
-            raise SeqmodelError(
-                f"{folder} has no checkpoint ({BEST}); train one with `seqmodel train`"
-            )
-        checkpoint = folder / LAST
+    folder, remark = Path(path), ""
+    checkpoint = checkpoint_of(folder)
     tensors, values = load_checkpoint(checkpoint)
     content = read_content(values, checkpoint)
     if checkpoint.name == LAST:
@@ -200,15 +199,18 @@ def load_run(path: str | Path, device: torch.device | None = None) -> Run:
     return Run(**vars(content), folder=folder, model=model, remark=remark)
 
 
-def newest_run(runs: Path = RUNS, media: Collection[str] = ()) -> tuple[Path, str] | None:
-    """The run folder in `runs` with the newest best checkpoint, of one of `media` if given.
+def newest_run(
+    runs: Path = RUNS, media: Collection[str] = (), labels: Collection[str] = ()
+) -> tuple[Path, str] | None:
+    """The run folder in `runs` with the newest best checkpoint.
 
-    Runs that have finished training are preferred: the remark says so if a newer one has not, and
-    is "" otherwise. None if there is no such run.
+    Of one of `media` if given, and of those that know these labels. Runs that have finished
+    training are preferred: the remark says so if a newer one has not, and is "" otherwise. None if
+    there is no such run.
     """
     found = [file for file in runs.glob(f"*/{BEST}") if file.is_file()]
-    found.sort(key=_modified, reverse=True)
-    fitting = (file for file in found if not media or medium_name(load_content(file)) in media)
+    found.sort(key=modified, reverse=True)
+    fitting = (file for file in found if not (media or labels) or _fits(file, media, labels))
     first = next(fitting, None)
     if first is None:
         return None
@@ -219,6 +221,14 @@ def newest_run(runs: Path = RUNS, media: Collection[str] = ()) -> tuple[Path, st
     chosen = next(finished, newest)
     unfinished = f"{newest} has not finished training"
     return chosen, unfinished if chosen == newest else f"{unfinished}: using {chosen}"
+
+
+def _fits(checkpoint: Path, media: Collection[str], labels: Collection[str]) -> bool:
+    values = load_content(checkpoint)
+    if media and medium_name(values) not in media:
+        return False
+    content = read_content(values, checkpoint) if labels else None
+    return content is None or {*labels} <= known_labels(content.config, content.frame).keys()
 
 
 def _finished(folder: Path) -> bool:
@@ -233,43 +243,6 @@ def _finished(folder: Path) -> bool:
     except ValueError as error:
         raise damaged(last, str(error)) from error
     return progress.is_over(config)
-
-
-def newest_resumable_run(runs: Path = RUNS, data: Path | None = None) -> Path:
-    """The run folder in `runs`, on the dataset `data` if given, that training wrote to last.
-
-    It may lack a best checkpoint, or be an unfinished search. SeqmodelError if there is none.
-    """
-    latest = {}
-    for config in runs.glob(f"*/{CONFIG}"):
-        folder, settings = config.parent, _settings(config)
-        saved = [*folder.glob(LAST), *folder.glob(f"{DRAWS}/*/{LAST}")]
-        if data is not None and (settings is None or settings.data != str(data.resolve())):
-            continue
-        if saved or (settings is not None and settings.trials):
-            latest[folder] = max(map(_modified, [config, *saved]))
-    if not latest and data is not None:
-        raise SeqmodelError(f"no run on {data} in {runs}/ to resume; name one with --run")
-    if not latest:
-        raise no_run(runs)
-    return max(latest, key=lambda folder: latest[folder])
-
-
-def _settings(config: Path) -> Config | None:
-    """The settings in a run's config file; None if it cannot be read."""
-    try:
-        return Config(**read_config_file(config))
-    except SeqmodelError:
-        return None
-
-
-def _modified(file: Path) -> int:
-    return file.stat().st_mtime_ns
-
-
-def no_run(runs: Path) -> SeqmodelError:
-    """The one-line error of a command that was given no run and finds none."""
-    return SeqmodelError(f"no run in {runs}/; train one with `seqmodel train`, or name its folder")
 
 
 def new_run_folder(data: str, unit: str, runs: Path = RUNS) -> Path:
@@ -287,31 +260,12 @@ def new_run_folder(data: str, unit: str, runs: Path = RUNS) -> Path:
             return folder
 
 
-def read_metrics(folder: Path) -> list[dict[str, Any]]:
-    """A run's metrics at each look at valid, after epochs or within them, a dictionary each."""
-    path, epochs = folder / METRICS, []
-    if not has_file(path):
-        return []
-    for number, text in enumerate(read_file(path).splitlines(), 1):
-        try:
-            line = Fields.of(plain.parse(text))
-            needed = ("epoch", "valid_nats_per_frame", "train_nats_per_frame", "updates", "seconds")
-            for name in dict.fromkeys((*needed, *line.values)):  # in order: always the same error
-                line.number(name)
-        except ValueError as error:
-            retry = f"delete it; `seqmodel train --resume --run {folder}` writes it again"
-            advice = "get the zip again" if folder.is_file() else retry
-            raise SeqmodelError(f"{path} is damaged: line {number}: {error}; {advice}") from error
-        epochs.append(dict(line.values))
-    return epochs
-
-
 def _is_run(folder: Path) -> bool:
     """Whether training wrote it: it has a checkpoint, or a config.yaml exactly as we write it."""
     if any(map(is_checkpoint, [folder / BEST, folder / LAST])):
         return True
     config = folder / CONFIG
-    settings = _settings(config)
+    settings = settings_in(config)
     return settings is not None and read_bytes(config) == to_yaml(settings).encode()
 
 

@@ -76,6 +76,15 @@ def test_samples_are_as_asked(call, told):
     assert Path("ann.npy").read_bytes() == Path("out-1.npy").read_bytes()
 
 
+def test_the_newest_run_that_knows_the_label_is_chosen(call, told):
+    """It used to be the newest of all, which failed if it had no labels."""
+    shutil.copytree(told / "run", "runs/told")
+    nothing = ("--labels", "none", "--epochs", 1)
+    call_ok("train", told / "data", *QUICK, *nothing, "--run", "runs/newer")
+    assert "from runs/told, who ann" in call("sample", "x.mid", "--label", "who=ann").err
+    assert "from runs/newer" in call("sample", "y.mid").err
+
+
 def test_a_model_may_be_told_nothing(call, told):
     """The same figures as where the data have no labels."""
     call_ok("prepare", told / "midi", "--no-onsets", "-o", "plain", "-q")

@@ -83,13 +83,13 @@ def test_lengths_and_temperatures(call, audio_run_folder):
     assert drawn[1].std() < drawn[0].std()
 
 
-LOUD = ", {}% of the samples at full scale: train longer or, if the recordings clip too, make "
+LOUD = "; {}% of the samples at full scale: train longer or, if the recordings clip too, make "
 
 
 @pytest.mark.parametrize(
     ("values", "said"),
     [
-        ((0.25, 0.25), ", silent: try a higher --temperature"),
+        ((0.25, 0.25), "; silent: try a higher --temperature"),
         ((0.2, 0.25), ""),
         ((1.0, 1.0), LOUD.format(100)),  # once called silent
         ((-1.0, 7658.0, *[0.2, 0.1] * 19), LOUD.format(5)),

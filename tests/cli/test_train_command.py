@@ -178,5 +178,5 @@ def test_train_says_when_samples_are_odd(call, write_dataset, tmp_path, monkeypa
     monkeypatch.setattr(job, "LONG_ENOUGH", 0)
     told = call(*train, "--run", "long").err.splitlines()[-1]
     said = call("sample", "x.mid", "--run", "long", "-n", job.SAMPLES, "--seconds", 30).err
-    hints = [line.split("long, ")[1] for line in said.splitlines() if "try " in line]
+    hints = [line.split("long; ")[1] for line in said.splitlines() if "try " in line]
     assert told == f"{len(hints)} of 4 samples may disappoint: {hints[0]}"

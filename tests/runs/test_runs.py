@@ -15,11 +15,11 @@ from seqmodel.data.bundled import FRAMES
 from seqmodel.model.build import build_model
 from seqmodel.runs import folder as runs
 from seqmodel.runs.checkpoint import load_model, model_tensors
+from seqmodel.runs.files import newest_resumable_run
 from seqmodel.runs.folder import (
     RUN_FOLDER,
     load_run,
     new_run_folder,
-    newest_resumable_run,
     newest_run,
     read_metrics,
 )

@@ -23,7 +23,7 @@ from seqmodel.kernels import device
 from seqmodel.kernels.run import memory
 from seqmodel.kernels.run.memory import buffer
 from seqmodel.system import native
-from seqmodel.units import make
+from seqmodel.units import UNITS, make
 from seqmodel.units.cpu import recurrence
 
 __all__ = ["guarded"]  # buffers are guarded in every test here
@@ -48,11 +48,14 @@ TYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["f
     ("known", "size", "wide"),
     [
         *(("lstm", size, WIDE[k % 2]) for k, size in enumerate(SIZES)),
+        *((known, (20, 7, 33, 88), WIDE[k % 2]) for k, known in enumerate(UNITS)),
         ("lstm-layer-norm", SIZES[3], WIDE[1]),
     ],
 )
-def test_values_and_gradients(known, size, wide, monkeypatch):
-    """Units are loops of one graph: odd ones follow, with texts; here are sizes, and both types."""
+def test_values_and_gradients(known, size, wide, monkeypatch, request):
+    """Sizes with one unit, units at one size; both types, in blocks and step by step."""
+    if size not in SIZES:
+        request.getfixturevalue("unoptimised")
     monkeypatch.setattr(recurrence, "ROWS", wide)
     T, B, H, inputs = size
     dtype = torch.float32 if (wide > 1) == (T % 2 > 0) else torch.float64
