@@ -115,7 +115,7 @@ def train(
             message(f"resuming {folder}, the newest run")
         resolved = _of_stopped_run(folder, given, trials)
     else:
-        if init_from is not None:
+        if init_from is not None and not print_config:
             runs.checkpoint_of(init_from)
         if size > 1:
             given.setdefault("parts", size)
