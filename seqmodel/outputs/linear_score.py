@@ -57,14 +57,12 @@ def block_kernel(
     """
 
     def write_blocks(e: Emitter, f: dict[str, Any], thread: Any, threads: Any) -> None:
-        b, f["thread"] = e.builder, thread
+        f["thread"] = thread
         begin(e, f)
         first, last = e.share(e.parts(f["rows"], BLOCK), thread, threads)
         with e.loop(first, last) as block:
             start = e.mul(block, BLOCK)
-            remaining = b.sub(f["rows"], start)
-            rows = b.select(b.icmp_signed("<", remaining, e.int(BLOCK)), remaining, e.int(BLOCK))
-            write(e, f, start, rows)
+            write(e, f, start, e.minimum(e.builder.sub(f["rows"], start), e.int(BLOCK)))
 
     return lambda itemsize: compile_kernel(signature, itemsize, write_blocks)
 

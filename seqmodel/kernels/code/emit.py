@@ -133,10 +133,12 @@ class Emitter:
     def mul(self, *factors: Any) -> Any:
         return reduce(self.builder.mul, map(self.int, factors))
 
-    def least(self, a: Any, b: Any) -> Any:
+    def minimum(self, a: Any, b: Any) -> Any:
+        """The smaller of two integers."""
         return self.builder.select(self.builder.icmp_signed("<", a, b), a, b)
 
-    def most(self, a: Any, b: Any) -> Any:
+    def maximum(self, a: Any, b: Any) -> Any:
+        """The larger of two integers."""
         return self.builder.select(self.builder.icmp_signed(">", a, b), a, b)
 
     def share(self, count: Any, thread: Any, threads: Any) -> tuple[Any, Any]:

@@ -78,8 +78,7 @@ def product(
         first = builder.sdiv(e.mul(rows, block), blocks)
         count = builder.sub(builder.sdiv(e.mul(rows, e.add(block, 1)), blocks), first)
         # Tiles of few rows could span more than this: 5 rows in tiles of 4 become 2 and 3.
-        remaining = builder.sub(columns, j)
-        remaining = builder.select(builder.icmp_signed("<", remaining, width), remaining, width)
+        remaining = e.minimum(builder.sub(columns, j), width)
         args = [
             e.offset(a, e.mul(first, a_stride)), a_stride,
             b_emitter.offset(b, e.mul(j, k)),

@@ -97,7 +97,7 @@ def add_products(e: Emitter, spans: Any, rows: Any, a: Rows, b: Rows, *rest: Any
     may have up to `BLOCK` rows in all.
     """
     with e.loop(0, rows, BLOCK) as first:
-        count = e.least(e.builder.sub(rows, first), e.int(BLOCK))
+        count = e.minimum(e.builder.sub(rows, first), e.int(BLOCK))
         sides = ((e.offset(start, e.mul(first, step)), step, span) for start, step, span in (a, b))
         arguments = [number for side in sides for number in side]
         call_compiled(e, block_products, [spans, count, *arguments, *rest])

@@ -367,7 +367,7 @@ def write_forward(k: Addresses, functions: Functions) -> None:
     may_list = k.is_given("indices")
     listing = [may_list, e.int(0)]  # whether all frames so far are listed; how many numbers are
     with e.carrying(0, k.field["T"], k.field["steps"], listing) as (start, inside):
-        end = e.least(e.add(start, k.field["steps"]), k.field["T"])
+        end = e.minimum(e.add(start, k.field["steps"]), k.field["T"])
         inside[:] = _write_input(k, start, end, *inside)
         with e.loop(start, end) as t:
             _write_forward_step(k, functions, t)
@@ -414,11 +414,11 @@ def _write_input(k: Addresses, start: Any, end: Any, listing: Any, count: Any) -
     As long as x is sparse, the indices of its nonzero numbers are listed and columns of W summed.
     """
     e, b, p = k.e, k.e.builder, k.layout.input
-    first = e.least(k.field["T"], e.int(FIRST))
+    first = e.minimum(k.field["T"], e.int(FIRST))
     found = [listing, count, start]  # last, the first step that is not listed
     with e.carrying(start, end, 1, found) as (t, after), e.when(after[0], after) as inside:
         x, indices, counts = k.listed_rows(t)
-        steps = b.select(b.icmp_signed("<", t, first), first, e.add(t, 1))
+        steps = e.maximum(first, e.add(t, 1))
         listed = list_rows(e, x, k.rows, k.field["I"], indices, counts)
         inside[1] = e.add(inside[1], listed)
         inside[0] = b.icmp_signed("<=", inside[1], e.mul(steps, k.field["sparse_limit"]))
@@ -447,7 +447,7 @@ def _write_backward(k: Addresses, functions: Functions) -> None:
             e.clear(table, table_size(e, *size))
     with e.loop(0, T, steps) as done:
         end = b.sub(T, done)
-        k.block = b.sub(end, e.least(steps, end))
+        k.block = b.sub(end, e.minimum(steps, end))
         with e.loop(k.block, end) as n:
             t = b.sub(e.add(k.block, b.sub(end, e.int(1))), n)
             _write_backward_step(k, functions, t)
@@ -496,7 +496,7 @@ def _write_products(k: Addresses, end: Any) -> None:
     into = Place("d_slot", layout.input.into)
     with b.if_then(listed), k.spans(k.block, end) as (t, rows):
         add_outer(e, *k.listed_rows(t), rows, *k.table(layout.input), *k.rows_of(into, t))
-    most = e.most(k.field["I"], k.field["H"])
+    most = e.maximum(k.field["I"], k.field["H"])
     scratch = e.offset(k.field["scratch"], e.mul(k.thread, scratch_length(e, most)))
     for p in layout.projections:
         wanted = k.is_given(f"d_{p.name}")
