@@ -32,7 +32,7 @@ from seqmodel.files import read_bytes, write_file
 from seqmodel.locks import held_lock, locked
 from seqmodel.runs.files import epochs_of
 from seqmodel.runs.folder import BEST, LAST, load_run, read_metrics
-from seqmodel.system.machine import available_memory, cores, keep_freed_memory, peak_memory
+from seqmodel.system.machine import available_memory, cores, peak_memory
 from seqmodel.system.processes import request_end, start, wait
 from seqmodel.system.signals import TERMINATE, name_of
 from seqmodel.training.stopping import InterruptError, StopRequest, stop_on_signals
@@ -372,7 +372,6 @@ def _gigabytes(size: float) -> str:
 def _process(task: Task, pipe: Any) -> None:
     import torch
 
-    keep_freed_memory()
     torch.set_num_threads(1)
     base, trained = peak_memory(), False  # with the server, at the start
     with stop_on_signals() as stop:

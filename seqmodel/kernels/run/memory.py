@@ -11,7 +11,9 @@ from contextlib import suppress
 import torch
 from torch import Tensor
 
-from seqmodel.system.machine import MMAP_BYTES
+from seqmodel.system.machine import MMAP_BYTES, keep_freed_memory
+
+keep_freed_memory()  # in any program: otherwise, by chance, a small unit's step takes twice as long
 
 MAX_SPARE_BYTES = 1 << 30
 """Limit on the total size of spare large blocks."""
