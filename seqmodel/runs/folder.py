@@ -224,10 +224,16 @@ def newest_run(
 
 
 def _fits(checkpoint: Path, media: Collection[str], labels: Collection[str]) -> bool:
-    values = load_content(checkpoint)
-    if media and medium_name(values) not in media:
-        return False
-    content = read_content(values, checkpoint) if labels else None
+    """SeqmodelError if the checkpoint is damaged, but not of one that might know the labels."""
+    try:
+        values = load_content(checkpoint)
+        if media and medium_name(values) not in media:
+            return False
+        content = read_content(values, checkpoint) if labels else None
+    except SeqmodelError:
+        if labels:
+            return False
+        raise
     return content is None or {*labels} <= known_labels(content.config, content.frame).keys()
 
 

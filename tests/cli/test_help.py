@@ -109,6 +109,17 @@ def test_examples_can_be_typed(command, call):
     assert all(f"  {word}" in text for word in examples.split() if word.startswith("-"))
 
 
+REFUSED = (
+    "train nowhere",
+    "train --unit foo",
+    "train --init-from nowhere",
+    "eval nowhere",
+    "sample o.mid --run nowhere",
+    "export nowhere x.zip",
+    "compare --units foo",
+)
+
+
 def test_help_and_completion_load_nothing_heavy():
     """Guards against an import that makes `--help`, Tab or a mistyped name wait for torch."""
     script = f"""
@@ -123,7 +134,8 @@ os.environ |= {{'_SEQMODEL_COMPLETE': 'complete_bash', 'COMP_CWORD': '3',
     'COMP_WORDS': 'seqmodel train --unit mg'}}
 say(), print('LOADED', [name for name in {HEAVY} if name in sys.modules])
 del os.environ['_SEQMODEL_COMPLETE']
-say('train', 'nowhere'), print('torch' in sys.modules)
+for line in {REFUSED}: say(*line.split())
+print('torch' in sys.modules)
 """
     command = [sys.executable, "-c", script, *FUNCTIONS]
     shown = subprocess.run(command, capture_output=True, text=True, check=True)

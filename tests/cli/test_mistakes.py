@@ -54,6 +54,7 @@ train {bad}/no-index -> 1 cannot read {bad}/no-index/valid.jsonl: no such file o
 train {bad}/one-data -> 1 {bad}/one-data has no pieces in valid, which training needs:
 prepare {bad}/song.m4a --frame 1 -o d -> 1 ... convert it first: ffmpeg -i {bad}/song.m4a
 train {data} --hidden 1000000 -> 1 out of memory; try a smaller --hidden
+train {data} --hidden 0 --params 9000 -> 2 --hidden and --params exclude each other
 train {data} --hidden many -> 2 --hidden must be a whole number (see seqmodel train --help)
 train {data} --params 5 -> 2 --params 5 is too small for lstm:
 train {data} --unit gnu -> 2 there is no unit 'gnu'; ... tanh, lstm ... did you mean mgu?

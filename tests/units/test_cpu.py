@@ -12,12 +12,14 @@ from drawing import (
     assert_agree,
     assert_backends_agree,
     gradients,
+    random_state,
     random_tensor,
     random_unit,
 )
 from forking import outcome
 from guards import guarded
 from random_texts import random_text
+from torch.func import functional_call
 
 from seqmodel.kernels import device
 from seqmodel.kernels.run import memory
@@ -219,6 +221,22 @@ def test_a_mean_is_exact_and_the_same_in_any_batch(H, itemsize):
     alone = torch.stack([unit(x[:, row : row + 1])[0][:, 0] for row in range(5)], 1)
     assert torch.equal(h, alone)
     assert torch.equal(h, torch.cat([unit(x[:4])[0], unit(x[4:])[0]]))
+
+
+@pytest.mark.parametrize("lengths", [None, torch.tensor([1, 3])], ids=["dense", "ragged"])
+def test_finite_differences_of_gradients(lengths):
+    """Which the backend differentiates through the specification."""
+    unit = random_unit("lstm", 3, 4, backend="cpu")
+    x, state = random_tensor(3, 2, 3).requires_grad_(), random_state(unit, 2)
+    start, weights = [part.requires_grad_() for part in state], dict(unit.named_parameters())
+
+    def run(x, *rest):
+        given = dict(zip(weights, rest[len(start) :], strict=True))
+        h, last = functional_call(unit, given, (x, rest[: len(start)], lengths))
+        return h, *last
+
+    inputs = x, *start, *weights.values()
+    assert torch.autograd.gradgradcheck(run, inputs, fast_mode=True)
 
 
 @pytest.mark.parametrize("seed", range(9))

@@ -10,7 +10,6 @@ import torch
 from drawing import (
     PAIRS,
     SAME,
-    WIDE,
     assert_same,
     gradients,
     random_state,
@@ -72,7 +71,7 @@ KINDS = ("data", 3), ("roll", 1), ("roll", 3), ("input with gradient", 1)
 @pytest.mark.parametrize(
     ("pair", "kind", "layers", "wide"),
     [
-        (pair, *kind, WIDE[(j + k) % 2])
+        (pair, *kind, (10, 1)[(j + k) % 2])  # blocks of two steps, or of one
         for (j, pair), (k, kind) in product(enumerate(PAIRS), enumerate(KINDS))
         if pair[1] == "cpu" or kind[0] != "roll"
     ],

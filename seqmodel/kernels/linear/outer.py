@@ -64,6 +64,7 @@ def outer(a: Tensor, b: Tensor, c: Tensor, threads: int) -> list[Job]:
     """C = A' B, the sum over all frames; A (frames, M), B (frames, N), C (M, N).
 
     Each thread sums a share of the frames into a table of its own: B' A, which folding transposes.
+    The tables need memory for every thread, and for few frames they take longer than the product.
     """
     (K, N), M = a.shape, b.shape[1]
     sizes: KernelFields = {"K": K, "M": M, "N": N, "threads": threads}
