@@ -140,7 +140,8 @@ def _mpeg(view: View, beginning: bytes) -> None:
         view.endless, view.samples = True, 0
         return
     next_start = view.skip_tags(view.start + int.from_bytes(header[3]))
-    if flags & 2 and XING.match(view.peek(next_start, 128)):
+    # A damaged file of 0 bytes would follow itself, for ever.
+    if flags & 2 and next_start > view.start and XING.match(view.peek(next_start, 128)):
         view.next_start = next_start
 
 

@@ -410,6 +410,19 @@ def test_an_mp3_without_a_count_of_its_frames_is_read_to_its_end(tmp_path, mode,
     np.testing.assert_allclose(found[delay : delay + 1000], whole[:1000], atol=2e-3)
 
 
+def test_an_mp3_of_no_bytes_is_read_once(tmp_path):
+    """It was taken for a file that follows itself, and read for ever."""
+    path = tmp_path / "a.mp3"
+    data = bytearray(mp3(path, voice(9000), "VARIABLE"))
+    whole, _ = read(path)
+    size_at = max(data.find(b"Xing"), data.find(b"Info")) + 12
+    data[size_at : size_at + 4] = bytes(4)
+    path.write_bytes(data)
+    found, remarks = read(path)
+    np.testing.assert_array_equal(found, whole)
+    assert remarks == []
+
+
 @pytest.mark.parametrize("kind", ["mp3", "ogg", "opus"])
 def test_files_joined_to_one_are_read_one_after_another(tmp_path, kind):
     """`cat a.mp3 b.mp3`, or a recorded stream: all but the first used to be left out."""
