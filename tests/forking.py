@@ -155,11 +155,11 @@ def serve(line):
         # Orphaned at once: it becomes a child of the process that asked.
         if between := os.fork():
             os.waitpid(between, 0)
+            os.close(writer)
             line.send(os.read(reader, 20))
-            for number in (*given, reader, writer):
+            for number in (*given, reader):
                 os.close(number)
-        elif orphan := os.fork():
-            os.write(writer, str(orphan).encode())
+        elif os.fork():
             os._exit(0)
         else:
             line.close()
@@ -168,6 +168,7 @@ def serve(line):
                 arguments, folder, environment, new_session, blocked, kept = json.load(order)
             if new_session:
                 os.setsid()
+            os.write(writer, str(os.getpid()).encode())  # by then it has its group
             wanted = [*range(3), *kept]
             # Out of the way first.
             files = [fcntl.fcntl(number, fcntl.F_DUPFD, max(wanted) + 1) for number in given]
