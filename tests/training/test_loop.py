@@ -98,6 +98,22 @@ def test_training_starts_at_the_marginals(tmp_path, make_config, dataset, rolls,
     assert scores.nats_per_frame == pytest.approx(nats, rel=1e-5)
 
 
+@pytest.mark.parametrize("model", ["frame-wise", "tied"])
+def test_windows_carry_the_state(tmp_path, make_config, train, struck_dataset, model):
+    """At a learning rate of 0 the loss is that of whole pieces; a carry that is lost shows.
+
+    Of all that is remembered of the frames before a window, not only the unit's state.
+    """
+    tied = {"model": "tied", "note_unit": "lstm", "note_hidden": 2, "note_layers": 1, "bars": True}
+    tied |= {"echo": True, "clock": True, "ages": True, "first_change": True}
+    options = {"epochs": 1, "learning_rate": 0.0, "truncate": 4, "end": True}
+    options |= {"data": str(struck_dataset.folder), **(tied if model == "tied" else {})}
+    trainer = train(make_config(**options), tmp_path / "cut", data=struck_dataset)
+    (line,) = read_metrics(tmp_path / "cut")
+    whole = likelihood(trainer.state.model, struck_dataset["train"]).nats_per_frame
+    assert line["train_nats_per_frame"] == pytest.approx(whole, rel=2e-6)
+
+
 def test_gradients_stop_at_the_start_of_a_window(make_config, dataset, tmp_path):
     """Truncation must cut the graph, or its memory would grow with the piece."""
     trainer = Trainer(make_config(truncate=5, batch_size=11), dataset, tmp_path)
