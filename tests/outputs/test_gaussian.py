@@ -16,7 +16,7 @@ from torch.distributions import Categorical, Independent, MixtureSameFamily, Nor
 from seqmodel.kernels.code.emit import INT, POINTER
 from seqmodel.kernels.code.jit import Library, function
 from seqmodel.kernels.code.vectors import Vector
-from seqmodel.outputs.draws import choose
+from seqmodel.outputs.draws import choose, nearest_level
 from seqmodel.outputs.gaussian import GaussianMixtureOutput
 
 H, F, K = 7, 4, 5
@@ -146,6 +146,11 @@ def test_a_component_is_drawn_for_uniforms_below_its_cumulative_weight():
     logits = np.random.default_rng(6).normal(size=(1000, 8))
     logits[:, -1] = -2000
     assert all(chosen(row, uniforms[-1]) < 7 for row in logits)
+
+
+def test_samples_are_rounded_to_the_nearest_multiple_within_full_scale():
+    samples = [-1.5, -0.126, 0.3749, 0.99, 1.5]
+    assert [nearest_level(x, 0.25) for x in samples] == [-1.0, -0.25, 0.25, 0.75, 0.75]
 
 
 @pytest.mark.usefixtures("two_threads")
