@@ -78,7 +78,7 @@ class Tied(nn.Module):
         """Frames (count, D), drawn note by note."""
         frame, state, drawn = torch.zeros(1, self.encoder.rows), None, []
         for _ in range(count):
-            h, state = self.time(self.encoder.inputs(Past(frame)).unsqueeze(0), state)
+            h, state = self.time(self.encoder.encode_next(Past(frame)).inputs, state)
             frame, note_state = torch.zeros(1, self.encoder.rows), None
             for n in range(self.encoder.rows):
                 x = torch.cat([h[0, n : n + 1], notes_below(frame, onsets=False)[n]], 1)

@@ -153,10 +153,6 @@ class Encoder(ABC):
         """What is known before the step after `past`, whatever that step's numbers are."""
         return self.encode(past.numbers.unsqueeze(0), past)
 
-    def inputs(self, past: Past) -> Tensor:
-        """What the unit (B R, I) reads before the step after `past`."""
-        return self.encode_next(past).inputs[0]
-
     def append(self, past: Past, numbers: Tensor) -> Past:
         """The past with the numbers of one step (B, F / S) appended."""
         return self.encode(numbers.unsqueeze(0), past).last
@@ -171,7 +167,7 @@ class Encoder(ABC):
 
 
 class CompiledInputs(NamedTuple):
-    """The compiled form of `Encoder.inputs`."""
+    """The compiled form of the inputs of `Encoder.encode_next`."""
 
     last: "Slot"
     """(C,), updated by each draw; see `Encoder.scaled`."""

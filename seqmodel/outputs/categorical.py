@@ -13,16 +13,15 @@ from seqmodel.config import Config
 from seqmodel.data.dataset import Split
 from seqmodel.kernels.code.emit import INT, Emitter
 from seqmodel.kernels.code.vectors import Vector
-from seqmodel.kernels.linear.matmul import pack
 from seqmodel.kernels.run.signature import Array
 from seqmodel.media.audio import mu_law
 from seqmodel.media.audio.mu_law import SAMPLES
 from seqmodel.media.definitions import FrameDefinition
-from seqmodel.outputs.draws import SamplesDraw, SamplesWriter
+from seqmodel.outputs.draws import SamplesDraw, by_rows, choose, put
 from seqmodel.outputs.linear_score import likelihood, linear_nats
 from seqmodel.outputs.mixtures import WORK, Mixture
 from seqmodel.outputs.protocol import END_LABELS, DrawSetting, Sums, Window, figure_lines
-from seqmodel.outputs.samples import LABELS, SampleWiseOutput, choose
+from seqmodel.outputs.samples import LABELS, LEVEL_STEP, SampleWiseOutput
 
 SILENT_LEVELS = mu_law.LEVELS // 2 - 1, mu_law.LEVELS // 2
 """The two levels nearest to zero, for samples up to 5 of 32,768 in size."""
@@ -92,15 +91,11 @@ class CategoricalOutput(SampleWiseOutput):
         (B, 1 or more), float64 in [0, 1). The logits are divided by `temperature`; at 0 the most
         likely level is chosen.
         """
-        level = choose(parameters.double(), uniforms[..., 0], temperature)
-        samples = torch.from_numpy(mu_law.SAMPLES).to(parameters)
-        return samples[level].unsqueeze(-1)
+        return by_rows(self, draw_level, parameters, uniforms, temperature, samples=SAMPLES)
 
     def compiled_draw(self, setting: DrawSetting) -> SamplesDraw:
         return SamplesDraw(
-            self, setting, _write_draw,
-            weight=pack(self.linear.weight), bias=self.linear.bias.double(),
-            logits=setting.arena.take(self.components),
+            self, setting, draw_level, self.linear.weight, self.linear.bias,
             samples=torch.from_numpy(SAMPLES).double(),
         )  # fmt: skip
 
@@ -157,8 +152,6 @@ _SCORE = likelihood(
 )
 
 
-def _write_draw(frame: SamplesWriter) -> None:
-    e, f = frame.e, frame.field
-    frame.affine(f["h"], f["H"], f["weight"], f["bias"], f["logits"], f["K"])
-    level = frame.choose("logits")
-    frame.put(0, frame.broadcast("samples", level), e.first_lanes(e.int(1)))
+def draw_level(f: Any) -> None:
+    """A text of `kernels.code.language`: see `CategoricalOutput.draw`."""
+    put(f, 0, f.samples[choose(f)], LEVEL_STEP)

@@ -3,19 +3,20 @@
 Everything is computed in float64, but packed matrices have their weights' dtype.
 """
 
-import math
-import sys
 from collections.abc import Callable, Mapping, Sequence
+from math import exp
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from llvmlite import ir
 from numpy.typing import NDArray
+from torch import Tensor
 
 from seqmodel.kernels.code.emit import INT, POINTER, Emitter, vector_lanes
 from seqmodel.kernels.code.jit import Library, compiled_once, function
-from seqmodel.kernels.code.language import Pointer
+from seqmodel.kernels.code.language import Inline, Pointer, side_by_side, translate
 from seqmodel.kernels.code.vectors import Vector
 from seqmodel.kernels.linear.matmul import pack, row_matmul
 from seqmodel.kernels.run.calls import ITEMSIZE, Call, Value, declare
@@ -23,7 +24,7 @@ from seqmodel.kernels.run.signature import Signature
 from seqmodel.kernels.uniforms import BITS, GAMMA, MIXING, Uniforms
 from seqmodel.outputs.notes import LinearNotesOutput, NotesOutput
 from seqmodel.outputs.protocol import DrawSetting, Output
-from seqmodel.outputs.samples import LEVEL_STEP, LOWEST, MIN_UNIFORM, SampleBlocksOutput
+from seqmodel.outputs.samples import LEVEL_STEP, LOWEST, SampleBlocksOutput
 
 _BYTE = ir.IntType(8)
 
@@ -116,8 +117,9 @@ class Draw:
         self.uniforms = arena.take(1, dtype=torch.int64)
         # Code may write a vector that extends beyond the end.
         self.frames = arena.take(
-            chunk, output.frame_size, dtype=self.dtype, spare=vector_lanes(ITEMSIZE)
-        )
+            chunk, output.frame_size, dtype=self.dtype,
+            spare=vector_lanes(ITEMSIZE) * self.dtype.itemsize,
+        )  # fmt: skip
         all_fields = {
             "D": output.frame_size, "numbers": numbers, "chunk": chunk, "x": x,
             "uniforms": self.uniforms, "frames": self.frames, **fields,
@@ -259,118 +261,146 @@ def _write_notes(
     return frame.first(frame.below(logit, f["D"], one))
 
 
-class SamplesWriter(DrawWriter):
-    """The same for a draw of samples.
+class SamplesDraw(Draw):
+    """A draw of samples from h (H,) or (1, H), by a text below the output.
 
     x (C,) holds the last samples, standardised, for the unit; `line` (C + D,) those before the
     frame, then its own, also standardised; `frames` (chunk, D) are raw.
     """
 
-    def constant(self, name: str) -> Vector:
-        """One of the constants in all lanes."""
-        return self.broadcast(name, 0)
-
-    def noise(self, j: Any, quantile: Callable[[Vector], Vector]) -> Vector:
-        """Noise with these quantiles at the uniforms from `j` on, times the temperature."""
-        u = self.uniforms(j).where("<", MIN_UNIFORM, MIN_UNIFORM)
-        return quantile(u) * self.constant("temperature")
-
-    def choice(self, j: Any) -> Vector:
-        """Uniform `j` in all lanes; 0 at temperature 0."""
-        u = self.e.splat(self.first(self.uniforms(j).value), self.e.vector)
-        return Vector(self.e, u) * self.constant("chance")
-
-    def affine(self, a: Any, k: Any, weight: Any, bias: Any, c: Any, columns: Any) -> None:
-        """C (columns,) = a B + bias; a (k,), B packed."""
-        self.e.copy(bias, c, columns)
-        self.multiply(a, k, weight, c, columns, add=True)
-
-    def highest(self, name: str) -> Vector:
-        """The largest of the first K numbers of the field `name`, in all lanes."""
-        e, K, highest = self.e, self.field["K"], [self.e.constant(-math.inf)]
-        with e.carrying(0, K, e.lanes, highest) as (k, inside):
-            lanes = e.first_lanes(e.builder.sub(K, k))
-            higher = Vector(e, inside[0]).maximum(self.load(name, k, lanes))
-            inside[0] = e.builder.select(lanes.mask, higher.value, inside[0])
-        return Vector(e, highest[0]).over_lanes(Vector.maximum)
-
-    def choose(self, name: str) -> Any:
-        """Like `samples.choose`, by uniform 0; cumulative weights overwrite the logits `name`."""
-        e, b, K, logits = self.e, self.e.builder, self.field["K"], self.field[name]
-        peak, divisor = self.highest(name), self.constant("divisor")
-
-        def weigh(k: Any, lanes: Any) -> None:
-            exponent = (self.load(name, k, lanes) - peak) / divisor
-            weight = exponent.exp().replaced(exponent, "<", -745.0, 0.0)  # where exp underflows
-            e.store(weight.value, e.offset(logits, k), lanes)
-
-        e.columns(K, weigh)
-        total = [ir.Constant(e.real, 0.0)]
-        with e.carrying(0, K, 1, total) as (k, inside):
-            address = e.offset(logits, k)
-            inside[0] = b.fadd(inside[0], b.load(address, typ=e.real))
-            b.store(inside[0], address)
-        uniform, total_weight = self.choice(0), self.broadcast(name, b.sub(K, e.int(1)))
-        count_below = [e.int(0)]
-        with e.carrying(0, K, e.lanes, count_below) as (k, inside):
-            lanes = e.first_lanes(b.sub(K, k))
-            share = self.load(name, k, lanes) / total_weight
-            below = b.and_(lanes.mask, b.fcmp_ordered("<=", share.value, uniform.value))
-            count = b.ctpop(b.bitcast(below, ir.IntType(e.lanes)))
-            inside[0] = b.add(inside[0], b.zext(count, INT))
-        return count_below[0]
-
-    def put(self, j: Any, z: Vector, lanes: Any, spacing: Vector | None = None) -> None:
-        """Put standardised samples from `j` on, rounded to multiples of `spacing`, or to levels."""
-        e, f = self.e, self.field
-        mean, deviation = self.constant("mean"), self.constant("deviation")
-        spacing = spacing or Vector(e, e.constant(LEVEL_STEP))
-        nearest = Vector(e, e.rounded(((z * deviation + mean) / spacing).value)) * spacing
-        raw = nearest.where("<", LOWEST * LEVEL_STEP, LOWEST * LEVEL_STEP).where(
-            ">=", 1.0, 1.0 - spacing
-        )
-        e.store(raw.value, e.offset(f["frames"], e.mul(self.n, f["D"]), j), lanes)
-        e.store(((raw - mean) / deviation).value, e.offset(f["line"], f["C"], j), lanes)
-
-
-class SamplesDraw(Draw):
-    """A draw of samples from h (H,) or (1, H)."""
-
-    writer, dtype = SamplesWriter, torch.float64
+    dtype = torch.float64
 
     def __init__(
-        self, output: SampleBlocksOutput, setting: DrawSetting, write: Callable[..., None],
-        *parameters: Any, **own: Value,
+        self, output: SampleBlocksOutput, setting: DrawSetting, text: Callable[..., None],
+        weight: Tensor, bias: Tensor, parts: Callable[..., Mapping[str, Inline]] | None = None,
+        **own: Value,
     ) -> None:  # fmt: skip
-        """`write(frame, *parameters)` puts the samples; `own` are fields of this draw alone."""
+        """The text reads `parameters`, which this layer computes from h.
+
+        `own` are fields of this draw alone; `parts(writer)` is what else the text calls.
+        """
         (h, x, arena, _, temperature, _), H = setting, setting.h.shape[-1]
-        # Dividing by the smallest normal number leaves weight only to the highest logits, of which
-        # a uniform of 0 chooses the first.
-        divisor = temperature or sys.float_info.min
-        names = "mean", "deviation", "floor", "temperature", "divisor", "chance"
-        values = output.mean, output.deviation, output.floor, temperature, divisor, temperature > 0
+        K, C, spare = output.components, x.shape[0], vector_lanes(ITEMSIZE) * ITEMSIZE
+        names = "mean", "deviation", "floor", "temperature"
+        values = output.mean, output.deviation, output.floor, temperature
         constants = torch.tensor(values, dtype=torch.float64).unsqueeze(1)
         fields: dict[str, Value] = {
-            "H": H, "h": h.reshaped(H), "C": x.shape[0], "K": output.components,
-            "line": arena.take(x.shape[0] + output.frame_size),
+            "H": H, "h": h.reshaped(H), "C": C, "K": K, "N": len(bias), "weight": pack(weight),
+            "bias": bias.double().contiguous(),
+            "parameters": arena.take(len(bias), spare=spare),
+            "line": arena.take(C + output.frame_size, spare=spare),
+            **{name: arena.take(K, spare=spare) for name in ("weights", "sizes")},
             **dict(zip(names, constants, strict=True)), **own,
         }  # fmt: skip
         if output.ending is not None:
             end_weight, end_bias = (part.double() for part in output.ending.parameters())
             fields |= {"end_weight": end_weight, "end_bias": end_bias}
-        head, size = (output.ending is not None, write), output.linear.weight.element_size()
-        super().__init__(output, setting, fields, _write_samples, *head, *parameters, w_bytes=size)
+        how = output.ending is not None, temperature == 0, text, parts
+        super().__init__(
+            output, setting, fields, _write_samples, *how, w_bytes=weight.element_size()
+        )
+
+
+def affine(frame: DrawWriter, weight: Any, bias: Any, c: Any, columns: Any) -> None:
+    """C (columns,) = h B + bias; B packed."""
+    frame.e.store(frame.e.zero(), frame.e.offset(c, columns))  # vectors extend beyond the end
+    frame.e.copy(bias, c, columns)
+    frame.multiply(frame.field["h"], frame.field["H"], weight, c, columns, add=True)
 
 
 def _write_samples(
-    frame: SamplesWriter, end: bool, write: Callable[..., None], *parameters: Any
-) -> Any:
+    frame: DrawWriter, end: bool, at_zero: bool, text: Callable[..., None],
+    parts: Callable[..., Mapping[str, Inline]] | None,
+) -> Any:  # fmt: skip
     e, b, f = frame.e, frame.e.builder, frame.field
     e.copy(f["x"], f["line"], f["C"])
-    write(frame, *parameters)
+    affine(frame, f["weight"], f["bias"], f["parameters"], f["N"])
+    arguments = frame.signature.arguments(e, frame.fields) | {
+        "frame": Pointer(e.offset(f["frames"], e.mul(frame.n, f["D"])), e.real),
+        "uniform": Inline(lambda j: frame.first(frame.uniforms(j).value)),
+        "uniforms": Inline(lambda j: frame.uniforms(j).value),
+        "lanes": e.lanes, "at_zero": at_zero, **(parts(frame) if parts else {}),
+    }  # fmt: skip
+    translate(e, text, f=SimpleNamespace(**arguments))
     e.copy(e.offset(f["line"], f["D"]), f["x"], f["C"])
     if not end:
         return None
     logit = Vector(e, e.splat(e.dot(f["h"], f["end_weight"], f["H"]), e.vector))
     uniform = frame.uniforms(b.sub(f["numbers"], e.int(1)))
     return frame.first(uniform.below(logit + frame.broadcast("end_bias", 0)))
+
+
+# Texts of `kernels.code.language` for draws of samples. `f` has the fields of the draw; `frame`,
+# the raw samples to draw; `uniform(j)` or `uniforms(j)`, the j-th or as many as lanes from it on;
+# and whether the temperature is 0.
+
+
+def by_rows(
+    output: SampleBlocksOutput, text: Callable[[Any], None], parameters: Tensor, uniforms: Tensor,
+    temperature: float, **own: Any,
+) -> Tensor:  # fmt: skip
+    """Draw raw frames (B, D) from `parameters` (B, N) by a text that Python runs.
+
+    A row also takes the place of h, of which a text reads only numbers that the row ends with.
+    """
+    D, K, C = output.frame_size, output.components, output.context
+    frames = np.zeros((len(parameters), D))
+    rows = zip(parameters.double().numpy(), uniforms.numpy(), frames, strict=True)
+    for row, numbers, frame in rows:
+        text(
+            SimpleNamespace(
+                parameters=row, h=row, H=len(row), D=D, K=K, C=C, frame=frame, line=np.zeros(C + D),
+                weights=np.zeros(K), sizes=np.zeros(K), mean=[output.mean], floor=[output.floor],
+                deviation=[output.deviation], temperature=[temperature], at_zero=temperature == 0,
+                uniform=numbers.item, uniforms=numbers.item, lanes=1, **own,
+            )
+        )  # fmt: skip
+    return torch.from_numpy(frames).to(parameters)
+
+
+def choose(f: Any) -> Any:
+    """Choose one of K components by their logits, the first parameters, over the temperature.
+
+    The first whose cumulative weight exceeds uniform 0; at temperature 0 the most likely.
+    """
+    component = 0
+    if f.at_zero:
+        for k in range(1, f.K):
+            component = k if f.parameters[k] > f.parameters[component] else component
+    else:
+        weigh(f, f.temperature[0])
+        total = 0.0
+        for k in range(f.K):
+            total += f.weights[k]
+            f.weights[k] = total
+        uniform = f.uniform(0)
+        for k in range(f.lanes - 1, f.K, f.lanes):  # whole vectors first
+            component += f.lanes if f.weights[k] / total <= uniform else 0
+        for k in range(component, min(component + f.lanes, f.K)):
+            component += f.weights[k] / total <= uniform
+    return component
+
+
+def weigh(f: Any, temperature: Any) -> None:
+    """The components' weights, up to a factor."""
+    peak = f.parameters[f.K - 1]
+    for k in range(0, f.K - 1, 2):  # half as many waits for the last maximum
+        pair = max(f.parameters[k], f.parameters[k + 1])
+        peak = max(peak, pair)
+    for k in range(0, f.K, f.lanes):
+        exponent = (side_by_side(f.parameters[k:])[0] - peak) / temperature
+        # Compiled, exp is at least the smallest normal number.
+        side_by_side(f.weights[k:])[0] = exp(exponent) if exponent > -745.0 else 0.0
+
+
+def put(f: Any, j: Any, z: Any, spacing: Any) -> None:
+    """Put standardised samples from `j` on, rounded to the nearest multiple of `spacing`."""
+    raw = nearest_level(z * f.deviation[0] + f.mean[0], spacing)
+    side_by_side(f.frame[j:])[0] = raw
+    side_by_side(f.line[f.C + j :])[0] = (raw - f.mean[0]) / f.deviation[0]
+
+
+def nearest_level(sample: Any, spacing: Any) -> Any:
+    """A raw sample rounded to the nearest multiple of `spacing` in [-1, 1)."""
+    nearest = max(round(sample / spacing) * spacing, LOWEST * LEVEL_STEP)
+    return 1.0 - spacing if nearest >= 1.0 else nearest

@@ -6,6 +6,8 @@ components, adjacent in memory, fill the vectors, and a block of rows stays in t
 
 import math
 from collections.abc import Mapping
+from math import exp
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -14,11 +16,13 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from seqmodel.data.dataset import Split
-from seqmodel.kernels.code.emit import PANEL, Emitter
+from seqmodel.kernels.code.emit import PANEL, Emitter, vector_lanes
+from seqmodel.kernels.code.language import Inline, Pointer, side_by_side
 from seqmodel.kernels.code.vectors import Vector, polynomial
 from seqmodel.kernels.linear.matmul import pack
+from seqmodel.kernels.run.calls import ITEMSIZE
 from seqmodel.kernels.run.signature import Array
-from seqmodel.outputs.draws import SamplesDraw, SamplesWriter
+from seqmodel.outputs.draws import DrawWriter, SamplesDraw, affine, by_rows, choose, put
 from seqmodel.outputs.linear_score import likelihood, linear_nats, rows_of
 from seqmodel.outputs.mixtures import WORK, Mixture, log_and_inverse
 from seqmodel.outputs.protocol import DrawSetting, Sums, Window
@@ -26,8 +30,6 @@ from seqmodel.outputs.samples import (
     LEVEL_STEP,
     MIN_UNIFORM,
     SampleBlocksOutput,
-    choose,
-    nearest_level,
     windows,
 )
 
@@ -121,23 +123,21 @@ class GaussianMixtureOutput(SampleBlocksOutput):
         replaced by 2^-54. The logits are divided by `temperature`; at 0 the block is the mean of
         the most likely component.
         """
-        logits, means, log_scales = self._parts(parameters.double())
-        component = choose(logits, uniforms[..., 0], temperature)
-        noise = torch.special.ndtri(uniforms[..., 1:].clamp(min=MIN_UNIFORM))
-        sigma = self._log_sigmas(_of_component(log_scales, component)).exp()
-        z = _of_component(means, component) + temperature * sigma * noise
-        return nearest_level(self.mean + self.deviation * z).to(parameters.dtype)
+        return by_rows(
+            self, draw_block, parameters.flatten(1), uniforms, temperature,
+            normal_quantile=NormalDist().inv_cdf,
+            own_of=lambda row, component: row.reshape(-1, self.components)[1:, component],
+        )  # fmt: skip
 
     def compiled_draw(self, setting: DrawSetting) -> SamplesDraw:
         K, columns = self.components, 2 * self.frame_size
         weight = self.linear.weight.view(columns + 1, K, -1)
         bias = self.linear.bias.double().view(columns + 1, K)
         return SamplesDraw(
-            self, setting, _write_draw,
-            logit_weight=pack(weight[0]), logit_bias=bias[0].contiguous(),
-            logits=setting.arena.take(K),
-            weight=torch.stack([pack(rows) for rows in weight[1:].unbind(1)]),
-            bias=bias[1:].t().contiguous(), parameters=setting.arena.take(columns),
+            self, setting, draw_block, weight[0], bias[0], _calls,
+            own_weight=torch.stack([pack(rows) for rows in weight[1:].unbind(1)]),
+            own_bias=bias[1:].t().contiguous(),
+            own=setting.arena.take(columns, spare=vector_lanes(ITEMSIZE) * ITEMSIZE),
         )  # fmt: skip
 
     def figure_sums(self, window: Window) -> Sums:
@@ -218,24 +218,30 @@ _SCORE = likelihood(
 )  # fmt: skip
 
 
-def _write_draw(frame: SamplesWriter) -> None:
+def draw_block(f: Any) -> None:
+    """A text of `kernels.code.language`: see `GaussianMixtureOutput.draw`."""
+    own = f.own_of(f.parameters, choose(f))
+    for j in range(0, f.D, f.lanes):
+        mean = side_by_side(own[j:])[0]
+        sigma = exp(side_by_side(own[f.D + j :])[0]) + f.floor[0]
+        noise = f.normal_quantile(max(f.uniforms(j + 1), MIN_UNIFORM)) * f.temperature[0]
+        put(f, j, mean + sigma * noise, LEVEL_STEP)
+
+
+def _calls(frame: DrawWriter) -> dict[str, Inline]:
     e, f = frame.e, frame.field
-    h, H, F = f["h"], f["H"], f["D"]
-    frame.affine(h, H, f["logit_weight"], f["logit_bias"], f["logits"], f["K"])
-    component = frame.choose("logits")
-    columns = e.mul(F, 2)
-    width = PANEL * frame.weight_emitter.lanes
-    size = e.mul(e.parts(columns, width), H, width)
-    weight = frame.weight_emitter.offset(f["weight"], e.mul(component, size))
-    bias = e.offset(f["bias"], e.mul(component, columns))
-    frame.affine(h, H, weight, bias, f["parameters"], columns)
 
-    def put(j: Any, lanes: Any) -> None:
-        mean = frame.load("parameters", j, lanes)
-        sigma = frame.load("parameters", e.add(F, j), lanes).exp() + frame.constant("floor")
-        frame.put(j, mean + sigma * frame.noise(e.add(j, 1), normal_quantile), lanes)
+    def own_of(_: Any, component: Any) -> Pointer:
+        """Compute the means and log scales of a component."""
+        columns, width = e.mul(f["D"], 2), PANEL * frame.weight_emitter.lanes
+        size = e.mul(e.parts(columns, width), f["H"], width)
+        weight = frame.weight_emitter.offset(f["own_weight"], e.mul(component, size))
+        bias = e.offset(f["own_bias"], e.mul(component, columns))
+        affine(frame, weight, bias, f["own"], columns)
+        return Pointer(f["own"], e.real)
 
-    e.columns(F, put)
+    quantile = Inline(lambda u: normal_quantile(Vector(e, u)).value)
+    return {"own_of": Inline(own_of), "normal_quantile": quantile}
 
 
 def normal_quantile(u: Any) -> Any:

@@ -6,6 +6,7 @@ sample: components are few, and would fill a vector less well.
 """
 
 import math
+from math import exp, log
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -18,11 +19,11 @@ from torch.nn import functional
 from seqmodel.config import Config
 from seqmodel.data.dataset import Split
 from seqmodel.kernels.code.emit import Emitter
+from seqmodel.kernels.code.language import side_by_side
 from seqmodel.kernels.code.vectors import Vector
-from seqmodel.kernels.linear.matmul import pack
 from seqmodel.kernels.run.signature import Array
 from seqmodel.media.definitions import FrameDefinition
-from seqmodel.outputs.draws import SamplesDraw, SamplesWriter
+from seqmodel.outputs.draws import SamplesDraw, by_rows, choose, put, weigh
 from seqmodel.outputs.linear_score import likelihood, linear_nats
 from seqmodel.outputs.mixtures import WORK, Mixture, log_and_inverse
 from seqmodel.outputs.protocol import DrawSetting
@@ -36,8 +37,6 @@ from seqmodel.outputs.samples import (
     UNIFORM,
     SampleBlocksOutput,
     SampleWiseOutput,
-    choose,
-    nearest_level,
     windows,
 )
 
@@ -135,21 +134,10 @@ class SampleLogisticOutput(SampleWiseOutput):
         Otherwise the level, which the model reads back, would fall or rise from sample to sample:
         into silence below 1, up to full scale above.
         """
-        mixture, certainty, spacing, anchor = self._mixture(parameters.double())
-        choices, noise, of_grid = uniforms[..., :3].unbind(-1)
-        deviation = drawn_from(mixture, choices, noise, temperature)
-        if temperature > 0:
-            deviation = deviation * (mean_size(mixture, 1.0) / mean_size(mixture, temperature))
-        fine = (of_grid < fine_share(certainty, spacing)) | (temperature == 0)
-        sample = nearest_level(anchor + deviation, spacing.masked_fill(fine, LEVEL_STEP))
-        return sample.unsqueeze(-1).to(parameters.dtype)
+        return by_rows(self, draw_sample, parameters, uniforms, temperature)
 
     def compiled_draw(self, setting: DrawSetting) -> SamplesDraw:
-        return SamplesDraw(
-            self, setting, _write_draw, setting.temperature == 0,
-            weight=pack(self.linear.weight), bias=self.linear.bias.double(),
-            outputs=setting.arena.take(3 * self.components),
-        )  # fmt: skip
+        return SamplesDraw(self, setting, draw_sample, self.linear.weight, self.linear.bias)
 
     def _mixture(self, parameters: Tensor) -> tuple[Logistics, Tensor, Tensor, Tensor]:
         """The mixtures of samples less their anchors; certainties, spacings and anchors (...)."""
@@ -265,9 +253,8 @@ class DiscretisedLogisticOutput(SampleBlocksOutput):
         window, frame = self.standardised(past.to(parameters.dtype)), []
         for j in range(self.frame_size):
             mixture = self._mixture(parameters[..., j, :], window)
-            u = uniforms[..., 2 * j], uniforms[..., 2 * j + 1]
-            z = drawn_from(mixture, *u, temperature).unsqueeze(-1)
-            sample = nearest_level(self.mean + self.deviation * z).to(parameters.dtype)
+            u = uniforms[..., 2 * j : 2 * j + 2]
+            sample = by_rows(self, draw_logistic, torch.cat(mixture, -1), u, temperature)[..., :1]
             window = torch.cat([window[..., 1:], self.standardised(sample)], -1)
             frame.append(sample)
         return torch.cat(frame, -1)
@@ -330,29 +317,6 @@ def mixed(logits: Tensor, log_p: Tensor) -> Tensor:
     found = torch.logsumexp(torch.log_softmax(logits, -1) + log_p, -1)
     uniform = found.new_tensor(math.log(UNIFORM / LEVELS))
     return torch.logaddexp(found + math.log1p(-UNIFORM), uniform)
-
-
-def drawn_from(mixture: Logistics, choices: Tensor, uniforms: Tensor, temperature: float) -> Tensor:
-    """Draw samples (...) in float64, given uniforms that choose components, and others.
-
-    The noise of a uniform u is log(u) - log(1 - u), in units of the chosen component's scale.
-    """
-    logits, means, log_scales = (part.double() for part in mixture)
-    component = choose(logits, choices, temperature).unsqueeze(-1)
-    mean, scale = means.gather(-1, component), log_scales.gather(-1, component).exp()
-    u = uniforms.clamp(min=MIN_UNIFORM)
-    return mean.squeeze(-1) + temperature * (u.log() - (-u).log1p()) * scale.squeeze(-1)
-
-
-def mean_size(mixture: Logistics, temperature: float) -> Tensor:
-    """E|x| (...) of samples x as `drawn_from` draws them at a temperature above 0.
-
-    |m| + 2 s log(1 + exp(-|m| / s)) for a logistic of mean m and scale s.
-    """
-    logits, means, log_scales = (part.double() for part in mixture)
-    scales, sizes = temperature * log_scales.exp(), means.abs()
-    sizes = sizes + 2 * scales * functional.softplus(-sizes / scales)
-    return (torch.softmax(logits / temperature, -1) * sizes).sum(-1)
 
 
 def _with_uniform(nats: Vector) -> tuple[Vector, Vector]:
@@ -489,51 +453,53 @@ _SCORE = likelihood(
 )
 
 
-def _write_draw(frame: SamplesWriter, at_zero: bool) -> None:
-    e, f = frame.e, frame.field
-    frame.affine(f["h"], f["H"], f["weight"], f["bias"], f["outputs"], e.mul(f["K"], 3))
-    certainty, spacing, anchor, level = (
-        frame.broadcast("h", e.add(f["H"], i)) for i in (-4, -3, -2, -1)
-    )
-    choice = frame.choice(2)  # chooses between single levels and the grid
-    fine = (1.0 - certainty).where("<", MIN_FINE, MIN_FINE) - choice
-    spacing = spacing.replaced(fine, ">", 0.0, LEVEL_STEP).where("<", LEVEL_STEP, LEVEL_STEP)
-    factor = Vector(e, e.constant(1.0))
-    if not at_zero:
-        usual, tempered = (
-            _mean_size(frame, level, at) for at in (factor, frame.constant("temperature"))
-        )
-        factor = usual / tempered
-    component, K = frame.choose("outputs"), f["K"]
-    offset, log_scale = (
-        frame.broadcast("outputs", e.add(start, component)) for start in (K, e.mul(K, 2))
-    )
-    scale, one = log_scale.exp() * level + frame.constant("floor"), e.first_lanes(e.int(1))
-    deviation = (offset * level + scale * frame.noise(1, logistic_quantile)) * factor
-    frame.put(0, anchor + deviation, one, spacing)
+# Texts of `kernels.code.language`: the draws of both.
 
 
-def logistic_quantile(u: Any) -> Any:
-    """The inverse CDF of the standard logistic distribution."""
-    return u.log() - (1.0 - u).log()
+def draw_sample(f: Any) -> None:
+    """See `SampleLogisticOutput.draw`."""
+    features = f.h[f.H - 4 :]
+    spacing = features[1]
+    level = features[3]
+    fine = max(1.0 - features[0], MIN_FINE) if spacing > LEVEL_STEP else 1.0
+    is_fine = f.at_zero or f.uniform(2) < fine
+    factor = 1.0 if f.at_zero else mean_size(f, level, 1.0) / mean_size(f, level, f.temperature[0])
+    component = choose(f)
+    offset = f.parameters[f.K + component]
+    scale = exp(f.parameters[2 * f.K + component]) * level + f.floor[0]
+    deviation = (offset * level + scale * logistic_noise(f)) * factor
+    put(f, 0, features[2] + deviation, LEVEL_STEP if is_fine else spacing)
 
 
-def _mean_size(frame: SamplesWriter, level: Vector, temperature: Vector) -> Vector:
-    """See `mean_size`; in all lanes."""
-    e, K = frame.e, frame.field["K"]
-    top = frame.highest("outputs")
-    sums = [e.zero(), e.zero()]
-    with e.carrying(0, K, e.lanes, sums) as (k, inside):
-        lanes = e.first_lanes(e.builder.sub(K, k))
-        logit, offset, log_scale = (
-            frame.load("outputs", e.add(e.mul(K, row), k), lanes) for row in range(3)
-        )
-        scale = (log_scale.exp() * level + frame.constant("floor")) * temperature
-        mean = offset * level
-        size = mean.maximum(mean * -1.0)
-        size = size + scale * 2.0 * (size * -1.0 / scale).softplus()[0]
-        weight = ((logit - top) / temperature).exp().masked(lanes)
-        for n, term in enumerate((weight, weight * size)):
-            inside[n] = (Vector(e, inside[n]) + term).value
-    total, weighted = (Vector(e, value).over_lanes(Vector.__add__) for value in sums)
+def draw_logistic(f: Any) -> None:
+    """A sample of logistics with these logits, means and log scales."""
+    component = choose(f)
+    scale = exp(f.parameters[2 * f.K + component])
+    put(f, 0, f.parameters[f.K + component] + scale * logistic_noise(f), LEVEL_STEP)
+
+
+def logistic_noise(f: Any) -> Any:
+    """By uniform 1, for a scale of 1."""
+    u = max(f.uniform(1), MIN_UNIFORM)
+    return (log(u) - log(1.0 - u)) * f.temperature[0]
+
+
+def mean_size(f: Any, level: Any, temperature: Any) -> Any:
+    """E|x| of a sample's deviation x from the anchor, as drawn at a temperature above 0.
+
+    |m| + 2 s log(1 + exp(-|m| / s)) for a logistic of mean m and scale s.
+    """
+    weigh(f, temperature)
+    for k in range(0, f.K, f.lanes):
+        mean = side_by_side(f.parameters[f.K + k :])[0] * level
+        scale = exp(side_by_side(f.parameters[2 * f.K + k :])[0]) * level + f.floor[0]
+        size = max(mean, -mean)
+        scale = scale * temperature
+        size = size + 2.0 * scale * log(1.0 + exp(-size / scale))
+        side_by_side(f.sizes[k:])[0] = size
+    total = 0.0
+    weighted = 0.0
+    for k in range(f.K):
+        total += f.weights[k]
+        weighted += f.weights[k] * f.sizes[k]
     return weighted / total

@@ -1,4 +1,4 @@
-"""Shared by outputs over samples: levels, the choice of a component, start, figures.
+"""Shared by outputs over samples: levels, start, figures.
 
 Raw samples are in [-1, 1); 16-bit ones are integer multiples of `LEVEL_STEP`, their levels.
 """
@@ -121,25 +121,6 @@ def windows(train: Split, context: int) -> NDArray[np.float32]:
         kept.append(all_windows[skip::stride].copy())
         skip = (skip - len(all_windows)) % stride
     return np.concatenate(kept)
-
-
-def nearest_level(samples: Tensor, spacing: float | Tensor = LEVEL_STEP) -> Tensor:
-    """Raw samples rounded to the nearest multiple of `spacing` in [-1, 1)."""
-    nearest = ((samples / spacing).round() * spacing).clamp(min=LOWEST * LEVEL_STEP)
-    return torch.where(nearest >= 1, 1 - spacing, nearest)
-
-
-def choose(logits: Tensor, uniforms: Tensor, temperature: float) -> Tensor:
-    """Choose components (...) by their logits (..., K), divided by `temperature`.
-
-    The first whose cumulative weight exceeds the uniform (...) is chosen; at temperature 0 the most
-    likely.
-    """
-    if temperature == 0:
-        return logits.argmax(-1)
-    cumulative = torch.softmax(logits / temperature, -1).cumsum(-1)
-    cumulative = cumulative / cumulative[..., -1:]  # rounding may have left the last below 1
-    return (cumulative <= uniforms.unsqueeze(-1)).sum(-1)
 
 
 class SampleWiseOutput(SampleBlocksOutput):

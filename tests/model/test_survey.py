@@ -39,7 +39,7 @@ def test_training_says_how_usual_grids_are():
     encoder = SoundEncoder(8000, 1)
     encoder.start_at(in_memory(AudioFrames(8000, 1), np.int16(coarse), np.int16(fine)))
     assert encoder.state_dict()["known"].tolist()[:2] == [0.5, 256]
-    told = encoder.inputs(encoder.start(torch.zeros(1), 2))
+    told = encoder.encode_next(encoder.start(torch.zeros(1), 2)).inputs[0]
     assert told[:, -4:-2].tolist() == [[0.5, 256 / 32768]] * 2
 
 

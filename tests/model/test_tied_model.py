@@ -45,7 +45,8 @@ def test_a_note_reads_the_frame_before(notes, onsets, dtype):
     """The definition, note by note: a window, pitch classes counted from n, a count."""
     random = torch.Generator().manual_seed(2)
     past = (torch.rand(3, notes * (1 + onsets), generator=random) < 0.3).double()
-    ours = NoteEncoder(notes, onsets=onsets).inputs(Past(past.to(dtype))).view(3, notes, -1)
+    encoder = NoteEncoder(notes, onsets=onsets)
+    ours = encoder.encode_next(Past(past.to(dtype))).inputs.view(3, notes, -1)
     frames, struck = past[:, :notes], past[:, notes:].tolist()
     for k, frame in enumerate(frames.tolist()):
         for n in range(notes):

@@ -2,6 +2,7 @@
 
 import ctypes
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,8 +16,8 @@ from torch.distributions import Categorical, Independent, MixtureSameFamily, Nor
 from seqmodel.kernels.code.emit import INT, POINTER
 from seqmodel.kernels.code.jit import Library, function
 from seqmodel.kernels.code.vectors import Vector
+from seqmodel.outputs.draws import choose, nearest_level
 from seqmodel.outputs.gaussian import GaussianMixtureOutput
-from seqmodel.outputs.samples import choose
 
 H, F, K = 7, 4, 5
 
@@ -130,12 +131,26 @@ def test_a_seeds_draw_can_be_recomputed_from_the_stated_rule(temperature):
 
 def test_a_component_is_drawn_for_uniforms_below_its_cumulative_weight():
     """One equal to it belongs to the next; none without weight is drawn, whatever the rounding."""
-    logits = torch.tensor([-math.inf, 0.0, 0.0, 0.0, 0.0], dtype=torch.float64)
-    uniforms = torch.tensor([0.0, 0.2499, 0.25, 0.5, 0.75, 1 - 2.0**-53], dtype=torch.float64)
-    assert choose(logits.expand(6, 5), uniforms, 1.0).tolist() == [1, 1, 2, 3, 4, 4]
-    logits = torch.from_numpy(np.random.default_rng(6).normal(size=(1000, 8)))
+
+    def chosen(logits, uniform):
+        K = len(logits)
+        return choose(
+            SimpleNamespace(
+                parameters=logits, K=K, weights=np.zeros(K), temperature=[1.0], at_zero=False,
+                uniform=lambda _: uniform, lanes=1,
+            )
+        )  # fmt: skip
+
+    uniforms = [0.0, 0.2499, 0.25, 0.5, 0.75, 1 - 2.0**-53]
+    assert [chosen([-math.inf, 0.0, 0.0, 0.0, 0.0], u) for u in uniforms] == [1, 1, 2, 3, 4, 4]
+    logits = np.random.default_rng(6).normal(size=(1000, 8))
     logits[:, -1] = -2000
-    assert (choose(logits, uniforms[-1:].expand(1000), 1.0) < 7).all()
+    assert all(chosen(row, uniforms[-1]) < 7 for row in logits)
+
+
+def test_samples_are_rounded_to_the_nearest_multiple_within_full_scale():
+    samples = [-1.5, -0.126, 0.3749, 0.99, 1.5]
+    assert [nearest_level(x, 0.25) for x in samples] == [-1.0, -0.25, 0.25, 0.75, 0.75]
 
 
 @pytest.mark.usefixtures("two_threads")

@@ -17,7 +17,7 @@ from seqmodel.outputs.bernoulli import BernoulliOutput, TiedBernoulliOutput
 from seqmodel.outputs.categorical import CategoricalOutput
 from seqmodel.outputs.first_change import HIDDEN, POOLED, FirstChange
 from seqmodel.outputs.gaussian import GaussianMixtureOutput, normal_quantile
-from seqmodel.outputs.logistic import SampleLogisticOutput, logistic_quantile
+from seqmodel.outputs.logistic import SampleLogisticOutput
 from seqmodel.outputs.nade import NadeOutput
 from seqmodel.outputs.note_unit import NoteUnitOutput
 from seqmodel.outputs.notes import OCTAVE, NotesOutput
@@ -255,8 +255,9 @@ def _sample_logistic(g: Graph, output: SampleLogisticOutput, reading: Reading) -
 
     choice, noise, rounding = (reading.uniforms[:, k : k + 1] for k in range(3))
     chosen = _choose(g, logits, choice, reading)
-    noise = logistic_quantile(_inside(g, noise)) * temperature
-    deviation = _pick(g, means, chosen) + _pick(g, scales, chosen) * noise
+    u = _inside(g, noise)
+    quantile = (u.log() - (1.0 - u).log()) * temperature
+    deviation = _pick(g, means, chosen) + _pick(g, scales, chosen) * quantile
     size_at_one, size_now = (_mean_size(g, logits, means, scales, t) for t in (1.0, temperature))
     coldest = temperature <= COLDEST
     deviation = deviation * g("Where", coldest, 1.0, size_at_one / size_now)
@@ -287,7 +288,7 @@ def _sample(
 
 
 def _choose(g: Graph, logits: Symbol, uniforms: Symbol, reading: Reading) -> Symbol:
-    """1 for the component (rows, K) that the uniforms (rows, 1) choose, as in `samples.choose`."""
+    """1 for the component (rows, K) that the uniforms (rows, 1) choose, as in `draws.choose`."""
     cumulative = g("CumSum", g("Softmax", logits / reading.temperature, axis=1), 1)
     beyond = cumulative / cumulative[:, -1:] > uniforms
     # The first component beyond the uniform.
@@ -300,7 +301,7 @@ def _pick(g: Graph, values: Value, chosen: Symbol) -> Symbol:
 
 
 def _nearest(g: Graph, samples: Symbol, spacing: Symbol | float) -> Symbol:
-    """See `samples.nearest_level`."""
+    """See `draws.nearest_level`."""
     level = g("Max", g("Round", samples / spacing) * spacing, LOWEST * LEVEL_STEP)
     highest = g("Sub", 1.0, spacing)
     return g("Where", level >= 1.0, highest, level)
