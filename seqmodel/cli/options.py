@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 import typer
 
 from seqmodel.cli.common import be_quiet, from_here, message
-from seqmodel.cli.help import DEVICES, one_of
+from seqmodel.cli.help import one_of
 from seqmodel.config import GROUPS, Config, field_types, parse_setting, resolve
 from seqmodel.errors import SeqmodelError, UsageError
 from seqmodel.media.definitions import Medium, Option
 from seqmodel.media.registry import MEDIA, presets_of_kind
 from seqmodel.outputs.registry import OUTPUTS
 from seqmodel.runs.files import checkpoint_of
-from seqmodel.units import UNITS
+from seqmodel.units import DEVICES, UNITS, check_device
 
 if TYPE_CHECKING:
     from seqmodel.runs.folder import Run
@@ -55,6 +55,7 @@ Device = Annotated[
     str,
     typer.Option(
         help="Where to compute: auto, cpu or cuda; auto uses a GPU where it should be faster.",
+        callback=check_device,
         autocompletion=one_of(DEVICES),
     ),
 ]

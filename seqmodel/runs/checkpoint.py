@@ -30,7 +30,7 @@ from seqmodel.model.build import build_model, meta_model, with_sizes
 from seqmodel.model.encoder import known_labels
 from seqmodel.model.sequence import SequenceModel
 from seqmodel.plain import Fields
-from seqmodel.runs.files import epochs_of, read_file
+from seqmodel.runs.files import BEST, LAST, epochs_of, read_file
 from seqmodel.units.module import KEY as UNIT_KEY
 
 FORMAT = "seqmodel-checkpoint"
@@ -123,7 +123,7 @@ def _opened(path: Path) -> Iterator[tuple[bytes, Fields]]:
         yield data, metadata
     except (safetensors.SafetensorError, ValueError, TypeError, KeyError) as error:
         raise SeqmodelError(
-            f"{path} is damaged (cut short or changed); use another checkpoint or train again"
+            f"{path} is damaged (cut short or changed); {_instead_of(path)}"
         ) from error
 
 
@@ -307,7 +307,15 @@ def read_content(values: Mapping[str, Any], origin: Path) -> Content:
 
 def damaged(origin: Path, how: str) -> SeqmodelError:
     """The one-line error for a checkpoint with content that training never writes."""
-    return SeqmodelError(f"{origin} is damaged: {how}; use another checkpoint or train again")
+    return SeqmodelError(f"{origin} is damaged: {how}; {_instead_of(origin)}")
+
+
+def _instead_of(path: Path) -> str:
+    """What to do about a checkpoint that cannot be used."""
+    last = path.parent / LAST
+    if path.name == BEST and last.is_file():
+        return f"delete it to use {last}, or train again"
+    return "use another checkpoint or train again"
 
 
 def model_of(content: Content, tensors: Mapping[str, Tensor], origin: Path) -> SequenceModel:
@@ -318,8 +326,7 @@ def model_of(content: Content, tensors: Mapping[str, Tensor], origin: Path) -> S
     for name, weight in model.state_dict().items():
         if not torch.isfinite(weight).all():
             raise SeqmodelError(
-                f"{origin} has weights that are not finite ({name}); use another checkpoint or "
-                "train again"
+                f"{origin} has weights that are not finite ({name}); {_instead_of(origin)}"
             )
     return model
 

@@ -66,7 +66,7 @@ class Run(Content):
     """Its folder, or the zip that `seqmodel export` made of it."""
     model: SequenceModel
     remark: str = ""
-    """A remark if these are not the best weights on valid because there are none yet; else ""."""
+    """A remark if these are not the best weights on valid because there are none; else ""."""
 
     @property
     def data(self) -> Path:
@@ -192,8 +192,10 @@ def load_run(path: str | Path, device: torch.device | None = None) -> Run:
     tensors, values = load_checkpoint(checkpoint)
     content = read_content(values, checkpoint)
     if checkpoint.name == LAST:
-        updates = Progress.from_json(values.get(PROGRESS), checkpoint, whole=False).update
-        remark = f"{folder} has no best weights yet: using those after {updates} updates"
+        progress = Progress.from_json(values.get(PROGRESS), checkpoint, whole=False)
+        lost = f"{folder / BEST} is missing"
+        lacks = lost if progress.metrics else f"{folder} has no best weights yet"
+        remark = f"{lacks}: using those after {progress.update} updates"
     model = model_of(content, tensors | averaged(tensors), checkpoint)
     model.to(device or "cpu").eval()
     return Run(**vars(content), folder=folder, model=model, remark=remark)

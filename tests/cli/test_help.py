@@ -16,7 +16,6 @@ from calling import ENVIRONMENT
 
 from seqmodel.cli import bench, compare, prepare, sample, share, train, units
 from seqmodel.cli import eval as eval_command
-from seqmodel.cli import help as cli_help
 from seqmodel.cli import inspect as inspect_command
 from seqmodel.config import Config, resolve
 from seqmodel.media.audio.medium import AUDIO
@@ -184,12 +183,11 @@ def test_bash_completes(bash, words, expected):
 
 def test_repeated_names_match_their_originals():
     """Guards against a new backend or activation that is missing from completion."""
-    from seqmodel.units.backends import AUTO, BACKENDS, DEVICES
+    from seqmodel.units.backends import AUTO, BACKENDS
     from seqmodel.units.specification import ACTIVATIONS, GATE_ACTIVATIONS
 
     among = {field.name: field.metadata["among"] for field in fields(Config)}
     assert (AUTO, *BACKENDS) == among["backend"]
-    assert DEVICES == cli_help.DEVICES
     assert tuple(ACTIVATIONS) == among["activation"]
     assert tuple(GATE_ACTIVATIONS) == among["gate_activation"]
 
