@@ -110,27 +110,31 @@ def check_plot(path: Path, *, force: bool) -> None:
     check_target(path, force=force)
 
 
-def chosen_run(media: Sequence[str] = (), labels: Collection[str] = ()) -> Path:
+def chosen_run(
+    media: Sequence[str] = (),
+    labels: Collection[str] = (),
+    say: Callable[[str], None] = message,
+) -> Path:
     """The newest trained run, of one of the media if given, or else the bundled one.
 
-    Preferably one that knows these labels. If it is not of the first of the media, a message names
-    the newest run that is.
+    Preferably one that knows these labels. If it is not of the first of the media, what it
+    says names the newest run that is.
     """
     from seqmodel.data.bundled import PRETRAINED, pretrained_run
+    from seqmodel.runs.content import newest_run
     from seqmodel.runs.files import RUNS, no_run
-    from seqmodel.runs.folder import newest_run
 
     newest = newest_run(media=media, labels=labels)
     if newest is None and labels:
-        return chosen_run(media)
+        return chosen_run(media, say=say)
     if newest is not None:
         folder, remark = newest
-        message(remark)
+        say(remark)
         if others := media[1:]:
             with suppress(SeqmodelError):  # a damaged run that is not needed
                 first = newest_run(media=media[:1], labels=labels)
                 if first is not None and first[0] != folder:
-                    message(
+                    say(
                         f"using {folder}, of {' or '.join(others)}; the newest run of {media[0]} "
                         f"is {first[0]}: name it with --run"
                     )
@@ -140,7 +144,7 @@ def chosen_run(media: Sequence[str] = (), labels: Collection[str] = ()) -> Path:
         if medium in PRETRAINED:
             bundled, sample = from_here(pretrained_run(medium)), PRETRAINED[medium]
             choice = f"no run{suffix} in {RUNS}/: using {bundled}, trained on the bundled {sample}"
-            message(choice)
+            say(choice)
             return bundled
     raise no_run(RUNS)
 

@@ -15,16 +15,8 @@ from seqmodel.data.dataset import Split
 from seqmodel.errors import SeqmodelError
 from seqmodel.model.build import build_model
 from seqmodel.model.sequence import Carry, SequenceModel
-from seqmodel.runs.checkpoint import (
-    AVERAGE,
-    DATA_HASH,
-    Progress,
-    damaged,
-    load_model,
-    model_tensors,
-    read_content,
-    tensors_of,
-)
+from seqmodel.runs.checkpoint import AVERAGE, load_model, model_tensors, tensors_of
+from seqmodel.runs.content import DATA_HASH, Progress, damaged, read_content
 from seqmodel.runs.files import CONFIG
 from seqmodel.training.optimizer import Average, load_optimizer, make_optimizer, optimizer_tensors
 

@@ -17,8 +17,9 @@ from refusals import refused
 
 from seqmodel.config import Config, to_yaml
 from seqmodel.errors import SeqmodelError
-from seqmodel.runs.checkpoint import load_checkpoint, load_content, save_checkpoint
-from seqmodel.runs.folder import BEST, CONFIG, LAST, load_run, newest_run
+from seqmodel.runs.checkpoint import load_checkpoint, save_checkpoint
+from seqmodel.runs.content import load_content, newest_run
+from seqmodel.runs.folder import BEST, CONFIG, LAST, load_run
 
 TENSORS = {
     "model.unit.W": torch.randn(8, 5, generator=torch.Generator().manual_seed(0)),
