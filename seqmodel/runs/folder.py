@@ -185,9 +185,8 @@ def load_run(path: str | Path, device: torch.device | None = None) -> Run:
     content = read_content(values, checkpoint)
     if checkpoint.name == LAST:
         progress = Progress.from_json(values.get(PROGRESS), checkpoint, whole=False)
-        lost = f"{folder / BEST} is missing"
-        lacks = lost if progress.metrics else f"{folder} has no best weights yet"
-        remark = f"{lacks}: using those after {progress.update} updates"
+        lacks = f"lacks its best weights, {BEST}" if progress.metrics else "has no best weights yet"
+        remark = f"{folder} {lacks}: using those after {progress.update} updates"
     model = model_of(content, tensors | averaged(tensors), checkpoint)
     model.to(device or "cpu").eval()
     return Run(**vars(content), folder=folder, model=model, remark=remark)

@@ -35,6 +35,7 @@ __all__ = [
 GROUP = "seqmodel.units"
 """The entry points through which an installed package registers its units."""
 DEVICES = ("auto", "cpu", "cuda")
+"""The values of `--device`."""
 
 _BUILT_IN = (
     "tanh", "lstm", "gru", "gru1", "gru2", "gru3", "mgu", "lstm-nopeephole", "gru-reset-after",
