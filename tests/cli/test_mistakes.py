@@ -446,6 +446,7 @@ eval --device tpu -> 2
 bench --seconds 0 -> 2
 bench --device tpu -> 2
 export nowhere x.zip -> 1
+export {run} x.html --label a=b -> 2
 compare --units foo -> 2
 sample o.mid --run nowhere -> 1
 sample o.mid --run {audio_run} -> 2
