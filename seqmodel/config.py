@@ -35,6 +35,9 @@ EXCLUSIVE = ("hidden", "params"), ("epochs", "minutes")
 """Pairs of which only one may be given; an option for either overrides both in a file."""
 UNITS = "unit", "note_unit"
 """The settings that hold a unit; see `unit_setting`."""
+RESUMABLE = ("data", "epochs", "patience", "valid_every")
+"""Settings that may change on resuming: the dataset's path (but not its content), when to end, and
+when to look at valid."""
 GROUPS = USUAL, DATA, MODEL, TRAINING, RUN = "Most used", "Data", "Model", "Training", "Run"
 """Groups of options, in the order in which help lists them."""
 SEARCHES: Mapping[str, str] = {

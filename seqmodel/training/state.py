@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from seqmodel.config import Config
+from seqmodel.config import RESUMABLE, Config
 from seqmodel.data.dataset import Split
 from seqmodel.errors import SeqmodelError
 from seqmodel.model.build import build_model
@@ -22,10 +22,6 @@ from seqmodel.training.optimizer import Average, load_optimizer, make_optimizer,
 
 # Prefixes of tensors in a checkpoint, besides the model's own and their average.
 OPTIMIZER, CARRY = "optimizer.", "carry."
-
-RESUMABLE = ("data", "epochs", "patience", "valid_every")
-"""Settings that may change on resuming: the dataset's path (but not its content), when to end, and
-when to look at valid."""
 
 
 class DivergedError(SeqmodelError):

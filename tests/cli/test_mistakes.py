@@ -439,6 +439,7 @@ train nowhere -> 1
 train --unit foo -> 2
 train --init-from nowhere -> 1
 train --device tpu -> 2
+train --resume --run {run} --unit gru -> 2
 eval nowhere -> 1
 eval --data nowhere -> 1
 eval {run} --data nowhere -> 1
