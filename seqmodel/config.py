@@ -35,6 +35,9 @@ EXCLUSIVE = ("hidden", "params"), ("epochs", "minutes")
 """Pairs of which only one may be given; an option for either overrides both in a file."""
 UNITS = "unit", "note_unit"
 """The settings that hold a unit; see `unit_setting`."""
+RESUMABLE = ("data", "epochs", "patience", "valid_every")
+"""Settings that may change on resuming: the dataset's path (but not its content), when to end, and
+when to look at valid."""
 GROUPS = USUAL, DATA, MODEL, TRAINING, RUN = "Most used", "Data", "Model", "Training", "Run"
 """Groups of options, in the order in which help lists them."""
 SEARCHES: Mapping[str, str] = {
@@ -440,8 +443,9 @@ def _checked(key: str, value: Any, origin: Path, kind: type = Config) -> Any:
         allowed = field_types(key, kind)
     except UsageError as error:
         raise SeqmodelError(f"{origin}: {error}") from None
+    called = str(origin) if str(origin) == f"--{key}" else f"{origin}: {key}"
     if type(value) is int and abs(value) > MAX_INTEGER:
-        raise SeqmodelError(f"{origin}: {key} is out of range")
+        raise SeqmodelError(f"{called} is out of range")
     if float in allowed and type(value) in (int, str):  # YAML reads 1e-3 as a string
         with suppress(ValueError):
             value = float(value)
@@ -453,9 +457,9 @@ def _checked(key: str, value: Any, origin: Path, kind: type = Config) -> Any:
         value = f"{value}"
     if type(value) not in allowed:
         names = " or ".join(map(TYPE_NAMES.__getitem__, allowed))
-        raise SeqmodelError(f"{origin}: {key} must be {names}, not {plain.quoted(value)}")
+        raise SeqmodelError(f"{called} must be {names}, not {plain.quoted(value)}")
     for must in _objections(key, value, kind):
-        raise SeqmodelError(f"{origin}: {key} must be {must}")
+        raise SeqmodelError(f"{called} must be {must}")
     return value
 
 

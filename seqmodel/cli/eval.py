@@ -30,6 +30,7 @@ from seqmodel.media.definitions import SPLITS, Comparison
 from seqmodel.media.labels import labels_text, unknown_values
 from seqmodel.media.registry import medium_of
 from seqmodel.media.words import epochs_text, plural
+from seqmodel.runs.files import run_names
 from seqmodel.unit_setting import unit_name
 
 MAX_SHOWN = 16
@@ -141,7 +142,8 @@ def evaluate(
     check_given(context, special, exclusive, needs)
     if plot is not None:
         check_plot(plot, force=force)
-    paths = runs or [chosen_run(_media(data, files))]
+    media = _media(data, files)  # also checks the data before torch is loaded
+    paths = runs or [chosen_run(media)]
     loaded, *others = loaded_runs = load_runs(paths, device, batch_size)
     from seqmodel.evaluation.evaluate import evaluate  # torch is loaded by now
     from seqmodel.sampling.comparison import compare_samples, comparison_of, judge_of
@@ -245,11 +247,11 @@ def _open(
 
 def _draw(path: Path, runs: Sequence["Run"], split: "Split", nats: list[float]) -> None:
     from seqmodel.evaluation.evaluate import plot_nats
-    from seqmodel.evaluation.likelihood import run_names
 
     frame = runs[0].frame
     picture = medium_of(frame).picture(split[0], frame)
-    plot_nats(path, picture, nats, f"{split.sources[0]}, by {run_names(runs)}")
+    names = run_names([run.folder for run in runs])
+    plot_nats(path, picture, nats, f"{split.sources[0]}, by {names}")
     message(f"drawn to {path}")
 
 

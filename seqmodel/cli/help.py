@@ -84,9 +84,6 @@ def plain(text: str) -> str:
     return text
 
 
-DEVICES = ("auto", "cpu", "cuda")
-"""Repeated here because importing the module that defines them would load torch."""
-
 Completion = Callable[[str], list[str]]
 
 

@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 import typer
 
 from seqmodel.cli.common import be_quiet, from_here, message
-from seqmodel.cli.help import DEVICES, one_of
+from seqmodel.cli.help import one_of
 from seqmodel.config import GROUPS, Config, field_types, parse_setting, resolve
 from seqmodel.errors import SeqmodelError, UsageError
 from seqmodel.media.definitions import Medium, Option
 from seqmodel.media.registry import MEDIA, presets_of_kind
 from seqmodel.outputs.registry import OUTPUTS
 from seqmodel.runs.files import checkpoint_of
-from seqmodel.units import UNITS
+from seqmodel.units import DEVICES, UNITS, check_device
 
 if TYPE_CHECKING:
     from seqmodel.runs.folder import Run
@@ -55,6 +55,7 @@ Device = Annotated[
     str,
     typer.Option(
         help="Where to compute: auto, cpu or cuda; auto uses a GPU where it should be faster.",
+        callback=check_device,
         autocompletion=one_of(DEVICES),
     ),
 ]
@@ -109,27 +110,31 @@ def check_plot(path: Path, *, force: bool) -> None:
     check_target(path, force=force)
 
 
-def chosen_run(media: Sequence[str] = (), labels: Collection[str] = ()) -> Path:
+def chosen_run(
+    media: Sequence[str] = (),
+    labels: Collection[str] = (),
+    say: Callable[[str], None] = message,
+) -> Path:
     """The newest trained run, of one of the media if given, or else the bundled one.
 
-    Preferably one that knows these labels. If it is not of the first of the media, a message names
-    the newest run that is.
+    Preferably one that knows these labels. If it is not of the first of the media, what it
+    says names the newest run that is.
     """
     from seqmodel.data.bundled import PRETRAINED, pretrained_run
+    from seqmodel.runs.content import newest_run
     from seqmodel.runs.files import RUNS, no_run
-    from seqmodel.runs.folder import newest_run
 
     newest = newest_run(media=media, labels=labels)
     if newest is None and labels:
-        return chosen_run(media)
+        return chosen_run(media, say=say)
     if newest is not None:
         folder, remark = newest
-        message(remark)
+        say(remark)
         if others := media[1:]:
             with suppress(SeqmodelError):  # a damaged run that is not needed
                 first = newest_run(media=media[:1], labels=labels)
                 if first is not None and first[0] != folder:
-                    message(
+                    say(
                         f"using {folder}, of {' or '.join(others)}; the newest run of {media[0]} "
                         f"is {first[0]}: name it with --run"
                     )
@@ -139,7 +144,7 @@ def chosen_run(media: Sequence[str] = (), labels: Collection[str] = ()) -> Path:
         if medium in PRETRAINED:
             bundled, sample = from_here(pretrained_run(medium)), PRETRAINED[medium]
             choice = f"no run{suffix} in {RUNS}/: using {bundled}, trained on the bundled {sample}"
-            message(choice)
+            say(choice)
             return bundled
     raise no_run(RUNS)
 

@@ -34,9 +34,11 @@ from seqmodel.media.labels import Labels, combinations
 from seqmodel.media.registry import MEDIA, medium_of
 from seqmodel.media.samples import Filling, Progress, SampleRequest, Sampling, part_progress
 from seqmodel.media.words import plural
+from seqmodel.runs.files import METRICS, checkpoint_of, run_names
 from seqmodel.unit_setting import unit_name
 
 if TYPE_CHECKING:
+    from seqmodel.runs.content import Content
     from seqmodel.runs.folder import Run
 
 OTHER_SUFFIXES = {"midi": "mid", "wave": "wav", "oga": "ogg"}
@@ -200,43 +202,49 @@ def sample(
     targets = [out.with_name(f"{out.stem}-{k}{out.suffix}") for k in numbers] or [out]
     for target in () if to_stdout else targets:
         check_target(target, force=force)
-    paths = runs or [chosen_run(_media_writing(kind), [t.partition("=")[0] for t in label or []])]
-    all_runs = load_runs(paths, "cpu", 1)
-    from seqmodel.evaluation.likelihood import run_names  # torch is loaded by now
+    remarks, wanted = list[str](), [text.partition("=")[0] for text in label or []]
+    paths = runs or [chosen_run(_media_writing(kind), wanted, say=remarks.append)]
+    from seqmodel.runs.content import content_of  # loads NumPy
 
-    labels = _combinations(label or [], all_runs, number)
-    by_label = [[run.conditioned(chosen) for run in all_runs] for chosen in labels]  # used in turn
-    run = by_label[0][0]
-    medium = medium_of(run.frame)
-    trained = f"{run.folder} was trained on {medium.name} ({run.frame})"
+    contents = [content_of(checkpoint_of(path)) for path in paths]  # torch is loaded later
+    labels = _combinations(label or [], contents, number)
+    folder, content, medium = paths[0], contents[0], medium_of(contents[0].frame)
+    trained = f"{folder} was trained on {medium.name} ({content.frame})"
     if kind not in medium.formats:
         raise UsageError(
             f"{trained}, which cannot be written as {kind}: use one of "
             f"{', '.join(medium.formats)}, or another run with --run"
         )
-    if (min_length > 1 or no_end) and not run.config.end:
+    if (min_length > 1 or no_end) and not content.config.end:
         raise UsageError(
-            f"{run.folder} was trained without --end, so its pieces always reach the limit: "
+            f"{folder} was trained without --end, so its pieces always reach the limit: "
             f"leave out {'--no-end' if no_end else '--min-length'}"
         )
-    unit = ", ".join(dict.fromkeys(unit_name(run.config.unit) for run in all_runs))
+    unit = ", ".join(dict.fromkeys(unit_name(each.config.unit) for each in contents))
     options = options_of(medium, media_options, attrgetter("sample_options"), trained)
     _check_file("continue", "--prime", prime, medium, trained)
     _check_file("fill", "--fill", options.get("fill"), medium, trained)
-    request = SampleRequest(
-        kind=kind,
-        length=length,
-        seconds=seconds,
-        shortest=min_length,
-        prime=prime,
-        prime_frames=prime_frames,
-        prime_seconds=prime_seconds,
-        include_prime=include_prime,
-        options=options,
-        title=f"sampled from {run_names(all_runs)} ({unit})",
-        longest_piece=run.longest_piece if run.config.end else None,
+    sampling = medium.sampling(
+        content.frame,
+        SampleRequest(
+            kind=kind,
+            length=length,
+            seconds=seconds,
+            shortest=min_length,
+            prime=prime,
+            prime_frames=prime_frames,
+            prime_seconds=prime_seconds,
+            include_prime=include_prime,
+            options=options,
+            title=f"sampled from {run_names(paths)} ({unit})",
+            longest_piece=content.longest_piece if content.config.end else None,
+        ),
     )
-    sampling = medium.sampling(run.frame, request)
+    for remark in remarks:
+        message(remark)
+    all_runs = load_runs(paths, "cpu", 1)
+    by_label = [[run.conditioned(chosen) for run in all_runs] for chosen in labels]  # used in turn
+    run = by_label[0][0]
     for remark in (
         *sampling.remarks,
         *_unused(all_runs, options.get("metre"), mark_temperature),
@@ -266,9 +274,11 @@ def sample(
         print_json({**(run_facts or {"run": str(run.folder)}), "seed": seed, "pieces": pieces})
 
 
-def _combinations(requested: Sequence[str], runs: Sequence["Run"], number: int) -> list[Labels]:
+def _combinations(
+    requested: Sequence[str], contents: Sequence["Content"], number: int
+) -> list[Labels]:
     """The combinations that --label asks for, known to all runs; pieces use them in turn."""
-    labels, *_ = [combinations(requested, run.model.known_labels) for run in runs]
+    labels, *_ = [combinations(requested, content.known_labels) for content in contents]
     if len(labels) > number:
         raise UsageError(f"--label asks for {len(labels)} combinations: -n {len(labels)} draws all")
     return labels
@@ -303,13 +313,12 @@ def _writer(
     import numpy as np
     from numpy.typing import NDArray
 
-    from seqmodel.evaluation.likelihood import run_names
-    from seqmodel.runs.files import METRICS
     from seqmodel.sampling.sampler import AverageSampler, DrawnPiece, Freeze, Sampler, side_by_side
 
     if sampling.filling is not None:
         return _filler([run for run, *_ in by_label], sampling, sampling.filling, seed, settings)
     settings, run = {**settings, "metres": sampling.metres}, by_label[0][0]
+    names = run_names([run.folder for run in by_label[0]])
     samplers = [
         Sampler(one.model, **settings)
         if not others
@@ -354,7 +363,7 @@ def _writer(
         if piece.pauses_cut:
             notes.append(f"{plural(piece.pauses_cut, 'pause')} cut short")
             facts["pauses_cut"] = piece.pauses_cut
-        line = ", ".join([f"{written.size} from {run_names(by_label[0])}", *notes])
+        line = ", ".join([f"{written.size} from {names}", *notes])
         return {"frames": piece.frames, "ended_by": ended_by, **facts}, [line], written.hint, []
 
     return write

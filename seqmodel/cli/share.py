@@ -136,14 +136,15 @@ def export(
         option = next(iter(options), "label")
         raise UsageError(f"--{option} is for pages, which end in .html, not for {out}")
     check_target(out, force=force)
-    checkpoint_of(run)  # before torch is loaded
-    from seqmodel.runs.folder import load_run
+    from seqmodel.runs.content import content_of
 
-    loaded = load_run(run)
-    labels, *others = combinations(label or [], loaded.model.known_labels)
+    known = content_of(checkpoint_of(run)).known_labels  # before torch is loaded
+    labels, *others = combinations(label or [], known)
     if others:
         raise UsageError(f"--label asks for {1 + len(others)} combinations, but a page draws one")
-    loaded = loaded.conditioned(labels)
+    from seqmodel.runs.folder import load_run
+
+    loaded = load_run(run).conditioned(labels)
     message(loaded.remark)
     try:
         written = chosen.load()(loaded, **options)

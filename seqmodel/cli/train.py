@@ -15,6 +15,7 @@ from seqmodel.cli.common import blaming, message
 from seqmodel.cli.help import one_of
 from seqmodel.cli.options import Device, Force, Json, Quiet, with_settings
 from seqmodel.config import (
+    RESUMABLE,
     RUN,
     SEARCHES,
     TRAINING,
@@ -155,8 +156,6 @@ def _of_stopped_run(folder: Path, given: dict[str, Any], trials: int | None) -> 
         raise SeqmodelError(
             f"{folder} is not a run folder (no {runs.CONFIG}): there is nothing to resume"
         )
-    from seqmodel.training.state import RESUMABLE
-
     stored = {**Config.neutral(), **read_config_file(folder / runs.CONFIG)}
     given = _with_rates(given, stored, trials)
     changed = [name for name in given if given[name] != stored.get(name)]

@@ -208,11 +208,6 @@ def _add(sums: dict[str, float], more: Mapping[str, float]) -> None:
 # ---- the average of several runs: the mean of their probabilities for each frame -----------------
 
 
-def run_names(runs: Sequence[Run]) -> str:
-    """The run's folder, or a name for the average of several."""
-    return str(runs[0].folder) if len(runs) == 1 else f"the average of {len(runs)} runs"
-
-
 def check_average(runs: Sequence[Run]) -> None:
     """UsageError unless all runs predict the same frames, and whether pieces end."""
     first = runs[0]

@@ -17,13 +17,8 @@ from seqmodel.media.registry import medium_of
 from seqmodel.media.words import epochs_text, printable, spaced
 from seqmodel.plain import Fields
 from seqmodel.report.subjects import model_in_words
-from seqmodel.runs.checkpoint import (
-    DATA_HASH,
-    checkpoint_bytes,
-    damaged,
-    load_content,
-    model_tensors,
-)
+from seqmodel.runs.checkpoint import checkpoint_bytes, model_tensors
+from seqmodel.runs.content import DATA_HASH, damaged, load_content
 from seqmodel.runs.files import BEST, CARD, CONFIG, LAST, METRICS, VALID_PIECES, has_file, read_file
 from seqmodel.runs.folder import Run
 from seqmodel.units import unit_spec

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from seqmodel.config import Config
     from seqmodel.media.marks import Levels
 
 # ---- definitions ---------------------------------------------------------------------------------
@@ -299,6 +300,11 @@ class FrameDefinition(Protocol):
 
     def to_json(self) -> dict[str, Any]:
         """Plain values for manifest and checkpoint."""
+
+
+def known_labels(config: "Config", frame: FrameDefinition) -> KnownLabels:
+    """The labels that a model of such frames is conditioned on."""
+    return frame.known_labels if config.labels == "all" else {}
 
 
 class Pieces(Protocol):

@@ -8,10 +8,10 @@ import torch
 from seqmodel import units
 from seqmodel.config import MODELS, Config
 from seqmodel.errors import UsageError
-from seqmodel.media.definitions import FrameDefinition
+from seqmodel.media.definitions import FrameDefinition, known_labels
 from seqmodel.media.labels import column_count
 from seqmodel.media.registry import medium_of
-from seqmodel.model.encoder import Encoder, known_labels
+from seqmodel.model.encoder import Encoder
 from seqmodel.model.marks import Marks
 from seqmodel.model.sequence import SequenceModel
 from seqmodel.outputs.notes import note_count

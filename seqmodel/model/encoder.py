@@ -14,15 +14,9 @@ from seqmodel.data.dataset import Split
 from seqmodel.errors import UsageError
 from seqmodel.kernels.device import one_thread
 from seqmodel.media.definitions import FrameDefinition
-from seqmodel.media.labels import KnownLabels
 
 if TYPE_CHECKING:
     from seqmodel.kernels.run.calls import Arena, Call, Slot
-
-
-def known_labels(config: Config, frame: FrameDefinition) -> KnownLabels:
-    """The labels that the model is conditioned on."""
-    return frame.known_labels if config.labels == "all" else {}
 
 
 class Past(NamedTuple):

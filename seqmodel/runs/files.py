@@ -177,6 +177,11 @@ def modified(file: Path) -> int:
     return file.stat().st_mtime_ns
 
 
+def run_names(folders: Sequence[Path]) -> str:
+    """The run's folder, or a name for the average of several runs."""
+    return str(folders[0]) if len(folders) == 1 else f"the average of {len(folders)} runs"
+
+
 def no_run(runs: Path) -> SeqmodelError:
     """The one-line error of a command that was given no run and finds none."""
     return SeqmodelError(f"no run in {runs}/; train one with `seqmodel train`, or name its folder")

@@ -4,7 +4,7 @@ README.md lists their files.
 """
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from seqmodel.config import Config, to_yaml
+from seqmodel.config import to_yaml
 from seqmodel.data.bundled import PREPARED, sample_dataset
 from seqmodel.data.dataset import MANIFEST, Dataset, open_dataset
 from seqmodel.errors import SeqmodelError
@@ -22,20 +22,13 @@ from seqmodel.media.labels import Labels, label_ids
 from seqmodel.media.registry import medium_of
 from seqmodel.media.samples import SampleRequest, Sampling
 from seqmodel.media.words import listed
-from seqmodel.model.encoder import known_labels
 from seqmodel.model.sequence import SequenceModel
-from seqmodel.plain import Fields
-from seqmodel.runs.checkpoint import (
+from seqmodel.runs.checkpoint import averaged, load_checkpoint, model_of
+from seqmodel.runs.content import (
     PROGRESS,
     Content,
     Progress,
-    averaged,
-    damaged,
     is_checkpoint,
-    load_checkpoint,
-    load_content,
-    medium_name,
-    model_of,
     read_content,
 )
 from seqmodel.runs.files import (
@@ -47,7 +40,6 @@ from seqmodel.runs.files import (
     METRICS,
     RUNS,
     checkpoint_of,
-    modified,
     read_metrics,
     settings_in,
 )
@@ -66,7 +58,7 @@ class Run(Content):
     """Its folder, or the zip that `seqmodel export` made of it."""
     model: SequenceModel
     remark: str = ""
-    """A remark if these are not the best weights on valid because there are none yet; else ""."""
+    """A remark if these are not the best weights on valid because there are none; else ""."""
 
     @property
     def data(self) -> Path:
@@ -192,63 +184,12 @@ def load_run(path: str | Path, device: torch.device | None = None) -> Run:
     tensors, values = load_checkpoint(checkpoint)
     content = read_content(values, checkpoint)
     if checkpoint.name == LAST:
-        updates = Progress.from_json(values.get(PROGRESS), checkpoint, whole=False).update
-        remark = f"{folder} has no best weights yet: using those after {updates} updates"
+        progress = Progress.from_json(values.get(PROGRESS), checkpoint, whole=False)
+        lacks = f"lacks its best weights, {BEST}" if progress.metrics else "has no best weights yet"
+        remark = f"{folder} {lacks}: using those after {progress.update} updates"
     model = model_of(content, tensors | averaged(tensors), checkpoint)
     model.to(device or "cpu").eval()
     return Run(**vars(content), folder=folder, model=model, remark=remark)
-
-
-def newest_run(
-    runs: Path = RUNS, media: Collection[str] = (), labels: Collection[str] = ()
-) -> tuple[Path, str] | None:
-    """The run folder in `runs` with the newest best checkpoint.
-
-    Of one of `media` if given, and of those that know these labels. Runs that have finished
-    training are preferred: the remark says so if a newer one has not, and is "" otherwise. None if
-    there is no such run.
-    """
-    found = [file for file in runs.glob(f"*/{BEST}") if file.is_file()]
-    found.sort(key=modified, reverse=True)
-    fitting = (file for file in found if not (media or labels) or _fits(file, media, labels))
-    first = next(fitting, None)
-    if first is None:
-        return None
-    newest = first.parent
-    if len(found) == 1 or _finished(newest):
-        return newest, ""
-    finished = (file.parent for file in fitting if _finished(file.parent))
-    chosen = next(finished, newest)
-    unfinished = f"{newest} has not finished training"
-    return chosen, unfinished if chosen == newest else f"{unfinished}: using {chosen}"
-
-
-def _fits(checkpoint: Path, media: Collection[str], labels: Collection[str]) -> bool:
-    """SeqmodelError if the checkpoint is damaged, but not of one that might know the labels."""
-    try:
-        values = load_content(checkpoint)
-        if media and medium_name(values) not in media:
-            return False
-        content = read_content(values, checkpoint) if labels else None
-    except SeqmodelError:
-        if labels:
-            return False
-        raise
-    return content is None or {*labels} <= known_labels(content.config, content.frame).keys()
-
-
-def _finished(folder: Path) -> bool:
-    """Whether no training is left to resume, according to the last checkpoint."""
-    last = folder / LAST
-    if not last.is_file():
-        return True
-    values = load_content(last)
-    progress = Progress.from_json(values.get(PROGRESS), last, whole=False)
-    try:
-        config = Config.from_json(Fields(values).fields("config").values, last)
-    except ValueError as error:
-        raise damaged(last, str(error)) from error
-    return progress.is_over(config)
 
 
 def new_run_folder(data: str, unit: str, runs: Path = RUNS) -> Path:

@@ -29,6 +29,13 @@ from seqmodel.model.sequence import SequenceModel
 from seqmodel.plots import plot_learning_curve
 from seqmodel.runs import folder as runs
 from seqmodel.runs.checkpoint import (
+    check_fit,
+    check_labels,
+    load_checkpoint,
+    model_tensors,
+    save_checkpoint,
+)
+from seqmodel.runs.content import (
     BEGAN_FROM,
     DATA_HASH,
     FACTS_HASH,
@@ -36,12 +43,7 @@ from seqmodel.runs.checkpoint import (
     Content,
     Progress,
     TimePlan,
-    check_fit,
-    check_labels,
-    load_checkpoint,
-    model_tensors,
     read_content,
-    save_checkpoint,
 )
 from seqmodel.runs.files import VALID_PIECES
 from seqmodel.sampling.sampler import Sampler

@@ -10,30 +10,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from seqmodel.config import Config
+from seqmodel.config import RESUMABLE, Config
 from seqmodel.data.dataset import Split
 from seqmodel.errors import SeqmodelError
 from seqmodel.model.build import build_model
 from seqmodel.model.sequence import Carry, SequenceModel
-from seqmodel.runs.checkpoint import (
-    AVERAGE,
-    DATA_HASH,
-    Progress,
-    damaged,
-    load_model,
-    model_tensors,
-    read_content,
-    tensors_of,
-)
+from seqmodel.runs.checkpoint import AVERAGE, load_model, model_tensors, tensors_of
+from seqmodel.runs.content import DATA_HASH, Progress, damaged, read_content
 from seqmodel.runs.files import CONFIG
 from seqmodel.training.optimizer import Average, load_optimizer, make_optimizer, optimizer_tensors
 
 # Prefixes of tensors in a checkpoint, besides the model's own and their average.
 OPTIMIZER, CARRY = "optimizer.", "carry."
-
-RESUMABLE = ("data", "epochs", "patience", "valid_every")
-"""Settings that may change on resuming: the dataset's path (but not its content), when to end, and
-when to look at valid."""
 
 
 class DivergedError(SeqmodelError):

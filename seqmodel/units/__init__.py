@@ -1,7 +1,8 @@
 """Recurrent units: tanh, LSTM with peepholes, GRU and its variants, the minimal gated unit.
 
 `UNITS` holds each unit's equations and gates, `make` builds a torch module, `hidden_size_for`
-finds the size for a parameter budget. Only `make` imports torch. See README.md in this directory.
+finds the size for a parameter budget. torch is imported only by `make`, and by `check_device` for
+a GPU. See README.md in this directory.
 """
 
 from collections.abc import Callable, Mapping
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 __all__ = [
     "UNITS",
     "UnitSpec",
+    "check_device",
     "hidden_size_for",
     "make",
     "module_name",
@@ -32,6 +34,8 @@ __all__ = [
 
 GROUP = "seqmodel.units"
 """The entry points through which an installed package registers its units."""
+DEVICES = ("auto", "cpu", "cuda")
+"""The values of `--device`."""
 
 _BUILT_IN = (
     "tanh", "lstm", "gru", "gru1", "gru2", "gru3", "mgu", "lstm-nopeephole", "gru-reset-after",
@@ -148,6 +152,22 @@ def configured(
         gate_activation=config.gate_activation, activation=config.activation, bias=config.bias,
         zoneout=zoneout,
     )  # fmt: skip
+
+
+def check_device(option: str) -> str:
+    """Return the value of `--device`; UsageError if it is unknown or not available."""
+    if option not in DEVICES:
+        raise UsageError(f"there is no device {option!r}; choose one of {', '.join(DEVICES)}")
+    if option != "cuda":
+        return option
+    import torch
+
+    if not torch.cuda.is_available():
+        raise UsageError(
+            f"--device cuda: this torch ({torch.__version__}) finds no GPU; "
+            "use --device cpu, or install a torch built for your GPU"
+        )
+    return option
 
 
 def make(

@@ -11,11 +11,10 @@ import torch
 from torch import Tensor
 
 from seqmodel.errors import UsageError
-from seqmodel.units import cpu, specification, torch_nn
+from seqmodel.units import check_device, cpu, specification, torch_nn
 from seqmodel.units.specification import Backend, Case
 
 AUTO = "auto"
-DEVICES = (AUTO, "cpu", "cuda")
 
 # `auto` picks the first that can run the case. On the CPU the compiled loops come before torch.nn,
 # which therefore runs only on a GPU; the specification can run anything.
@@ -92,18 +91,6 @@ def why(case: Case) -> tuple[str, str]:
             return backend.name, "; ".join(reasons) or "the first choice"
         reasons.append(f"not {backend.name}: {reason}")
     raise AssertionError("the specification runs every case")
-
-
-def check_device(option: str) -> str:
-    """Return the value of `--device`; UsageError if it is unknown or not available."""
-    if option not in DEVICES:
-        raise UsageError(f"there is no device {option!r}; choose one of {', '.join(DEVICES)}")
-    if option == "cuda" and not torch.cuda.is_available():
-        raise UsageError(
-            f"--device cuda: this torch ({torch.__version__}) finds no GPU; "
-            "use --device cpu, or install a torch built for your GPU"
-        )
-    return option
 
 
 def choose_device(option: str, case: Case, backend: str = AUTO) -> torch.device:

@@ -26,7 +26,7 @@ import torch
 from torch import Tensor, nn
 
 from seqmodel.errors import UsageError
-from seqmodel.units.backends import check_device
+from seqmodel.units import check_device
 from seqmodel.units.definition import state_of
 from seqmodel.units.module import Layer, UnitState, checked_lengths
 

@@ -24,7 +24,7 @@ def _quick(monkeypatch):
 
 def test_bench_prints_a_table_for_each_part(call):
     """Guards against missing rows, and columns that run together."""
-    shown = call("bench", "lstm", "--seconds", "0")
+    shown = call("bench", "lstm", "--seconds", "0.001")
     assert (shown.status, shown.err) == (0, "")
     machine, *tables = shown.out.rstrip("\n").split("\n\n")
     assert "; Python " in machine
@@ -44,7 +44,7 @@ def test_bench_prints_a_table_for_each_part(call):
 
 def test_bench_json_holds_the_rows(call):
     """Guards against options without effect, measuring a case twice, and rows only in a table."""
-    parts = ("--part", "models", "--part", "units", "--seconds", "0", "--device", "cpu")
+    parts = ("--part", "models", "--part", "units", "--seconds", "0.001", "--device", "cpu")
     shown = call("bench", "gru", "mgu", "gru", "--json", *parts)
     values = json.loads(shown.out)
     assert list(values) == ["machine", "units", "models"]
@@ -55,4 +55,4 @@ def test_bench_json_holds_the_rows(call):
         (model, unit) for model in ("frame-wise", "tied") for unit in ("gru", "mgu")
     ]
     assert len(shown.err.splitlines()) == 1 + 4 * 3 + 4 + 4
-    assert call("bench", "gru", "--part", "units", "--json", "--seconds", "0", "-q").err == ""
+    assert call("bench", "gru", "--part", "units", "--json", "--seconds", "0.001", "-q").err == ""

@@ -16,7 +16,6 @@ from calling import ENVIRONMENT
 
 from seqmodel.cli import bench, compare, prepare, sample, share, train, units
 from seqmodel.cli import eval as eval_command
-from seqmodel.cli import help as cli_help
 from seqmodel.cli import inspect as inspect_command
 from seqmodel.config import Config, resolve
 from seqmodel.media.audio.medium import AUDIO
@@ -109,19 +108,8 @@ def test_examples_can_be_typed(command, call):
     assert all(f"  {word}" in text for word in examples.split() if word.startswith("-"))
 
 
-REFUSED = (
-    "train nowhere",
-    "train --unit foo",
-    "train --init-from nowhere",
-    "eval nowhere",
-    "sample o.mid --run nowhere",
-    "export nowhere x.zip",
-    "compare --units foo",
-)
-
-
 def test_help_and_completion_load_nothing_heavy():
-    """Guards against an import that makes `--help`, Tab or a mistyped name wait for torch."""
+    """Guards against an import that makes `--help` or Tab wait for torch."""
     script = f"""
 import os, sys
 from seqmodel.cli.main import main
@@ -133,13 +121,10 @@ for command in sys.argv[1:]: say(command, '--help')
 os.environ |= {{'_SEQMODEL_COMPLETE': 'complete_bash', 'COMP_CWORD': '3',
     'COMP_WORDS': 'seqmodel train --unit mg'}}
 say(), print('LOADED', [name for name in {HEAVY} if name in sys.modules])
-del os.environ['_SEQMODEL_COMPLETE']
-for line in {REFUSED}: say(*line.split())
-print('torch' in sys.modules)
 """
     command = [sys.executable, "-c", script, *FUNCTIONS]
     shown = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert shown.stdout.endswith("\nmgu\nLOADED []\nFalse\n")
+    assert shown.stdout.endswith("\nmgu\nLOADED []\n")
 
 
 @pytest.fixture(scope="module")
@@ -184,12 +169,11 @@ def test_bash_completes(bash, words, expected):
 
 def test_repeated_names_match_their_originals():
     """Guards against a new backend or activation that is missing from completion."""
-    from seqmodel.units.backends import AUTO, BACKENDS, DEVICES
+    from seqmodel.units.backends import AUTO, BACKENDS
     from seqmodel.units.specification import ACTIVATIONS, GATE_ACTIVATIONS
 
     among = {field.name: field.metadata["among"] for field in fields(Config)}
     assert (AUTO, *BACKENDS) == among["backend"]
-    assert DEVICES == cli_help.DEVICES
     assert tuple(ACTIVATIONS) == among["activation"]
     assert tuple(GATE_ACTIVATIONS) == among["gate_activation"]
 

@@ -5,6 +5,8 @@ import os
 import re
 import shutil
 import struct
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -55,6 +57,7 @@ train {bad}/one-data -> 1 {bad}/one-data has no pieces in valid, which training 
 prepare {bad}/song.m4a --frame 1 -o d -> 1 ... convert it first: ffmpeg -i {bad}/song.m4a
 train {data} --hidden 1000000 -> 1 out of memory; try a smaller --hidden
 train {data} --hidden 0 --params 9000 -> 2 --hidden and --params exclude each other
+train {data} --epochs many -> 2 --epochs must be a whole number, not 'many'
 train {data} --hidden many -> 2 --hidden must be a whole number (see seqmodel train --help)
 train {data} --params 5 -> 2 --params 5 is too small for lstm:
 train {data} --unit gnu -> 2 there is no unit 'gnu'; ... tanh, lstm ... did you mean mgu?
@@ -94,6 +97,7 @@ eval {bad}/nope -> 1 there is no run {bad}/nope
 eval {run}/best.safetensors -> 1 {run}/best.safetensors is not a run: name a run folder,
 eval {data} -> 1 {data} is a dataset: name a run that was trained on it
 eval {bad}/changed -> 1 {bad}/changed/best.safetensors is damaged (cut short or changed)
+    ... delete it to use {bad}/changed/last.safetensors, or train again
 eval {run} --split dev -> 2 --split must be train, valid or test, not 'dev'
 eval {run} --data {bad}/nope -> 1 {bad}/nope: no such file or folder
 eval {run} --data {music} --split test -> 2 --split and --data {music}, which is not a dataset,
@@ -152,6 +156,7 @@ units --params -> 2 Option '--params' requires an argument (see seqmodel units -
 nope -> 2 No such command 'nope' (see seqmodel --help)
 --nope -> 2 No such option: --nope (see seqmodel --help)
 bench gnu -> 2 there is no unit 'gnu'; ... tanh, lstm ... `seqmodel units` ... did you mean mgu?
+bench --seconds 0 -> 2 --seconds must be at least 0.001 (see seqmodel bench --help)
 bench --part fun -> 2 there is no part 'fun'; choose one of units, models, sampling, sound
 train {audio} --model frame-wise --end -> 2 --end for audio is for --model sample-wise,
 train {audio} --model tied -> 2 --model tied does not fit ... frame-wise and sample-wise
@@ -426,4 +431,55 @@ def test_a_mistake_is_a_one_line_error(mistake, places, here):
     command = (word.format(**places) for word in command.split())
     said = call_refused(*command, says=words.format(**places), status=int(status))
     assert "cret" not in said  # of a database's address
+    assert not [*here.iterdir()]
+
+
+EARLY = """
+train nowhere -> 1
+train --unit foo -> 2
+train --init-from nowhere -> 1
+train --device tpu -> 2
+train --resume --run {run} --unit gru -> 2
+eval nowhere -> 1
+eval --data nowhere -> 1
+eval {run} --data nowhere -> 1
+eval --device tpu -> 2
+bench --seconds 0 -> 2
+bench --device tpu -> 2
+export nowhere x.zip -> 1
+export {run} x.html --label a=b -> 2
+compare --units foo -> 2
+sample o.mid --run nowhere -> 1
+sample o.mid --run {audio_run} -> 2
+sample o.mid --run {run} --min-length 9 -> 2
+sample o.mid --prime nowhere -> 1
+sample o.mid --fill nowhere --bars 1 -> 1
+sample o.mid --fill {bad}/p.mid -> 2
+sample o.mid --fill {bad}/p.mid --bars x:y -> 2
+sample o.mid --bars 1:2 -> 2
+sample o.mid --metre 9 -> 2
+sample o.mid --key H -> 2
+sample o.mid --into 1 -> 2
+sample o.mid --label a=b -> 2
+sample o.mid --length 1000001 -> 2
+sample o.wav --tempo 90 -> 2
+"""
+
+
+def test_mistakes_are_told_before_torch_loads(places, here):
+    """It takes seconds. Without a run, the one chosen instead was a line more."""
+    script = """
+import sys
+from seqmodel.cli.main import main
+for line in sys.argv[1:]:
+    sys.argv = ['seqmodel', *line.partition(' -> ')[0].split()]
+    try: main()
+    except SystemExit as end: print(line, end.code, 'torch' in sys.modules, file=sys.stderr)
+"""
+    lines = [line.format(**places) for line in EARLY.split("\n")[1:-1]]
+    command = [sys.executable, "-c", script, *lines]
+    told = subprocess.run(command, capture_output=True, text=True, check=True).stderr.splitlines()
+    errors, ends = told[::2], told[1::2]
+    assert ends == [f"{line} {line[-1]} False" for line in lines]
+    assert all(error.startswith("seqmodel: ") for error in errors)
     assert not [*here.iterdir()]

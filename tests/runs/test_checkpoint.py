@@ -17,8 +17,9 @@ from refusals import refused
 
 from seqmodel.config import Config, to_yaml
 from seqmodel.errors import SeqmodelError
-from seqmodel.runs.checkpoint import load_checkpoint, load_content, save_checkpoint
-from seqmodel.runs.folder import BEST, CONFIG, LAST, load_run, newest_run
+from seqmodel.runs.checkpoint import load_checkpoint, save_checkpoint
+from seqmodel.runs.content import load_content, newest_run
+from seqmodel.runs.folder import BEST, CONFIG, LAST, load_run
 
 TENSORS = {
     "model.unit.W": torch.randn(8, 5, generator=torch.Generator().manual_seed(0)),
@@ -248,7 +249,7 @@ def test_a_newer_versions_place_hinders_only_resuming(forge, run, train):
     os.utime(folder.parent / "older" / BEST, (1000, 1000))
     assert newest_run(folder.parent) == (folder, "")
     (folder / BEST).unlink()
-    assert "no best weights yet" in load_run(folder).remark
+    assert f"{folder} lacks its best weights, {BEST}: using those" in load_run(folder).remark
     forge(LAST, states(frame={"kind": "later"}))
     assert newest_run(folder.parent) == (folder, "")
 

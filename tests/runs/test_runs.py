@@ -15,14 +15,9 @@ from seqmodel.data.bundled import FRAMES
 from seqmodel.model.build import build_model
 from seqmodel.runs import folder as runs
 from seqmodel.runs.checkpoint import load_model, model_tensors
+from seqmodel.runs.content import newest_run
 from seqmodel.runs.files import newest_resumable_run
-from seqmodel.runs.folder import (
-    RUN_FOLDER,
-    load_run,
-    new_run_folder,
-    newest_run,
-    read_metrics,
-)
+from seqmodel.runs.folder import RUN_FOLDER, load_run, new_run_folder, read_metrics
 
 
 def test_a_run_is_ready_to_predict(run, run_folder, dataset):

@@ -37,13 +37,8 @@ from seqmodel.errors import SeqmodelError
 from seqmodel.export.bundle import bundle
 from seqmodel.media.registry import medium_of_file
 from seqmodel.report.inspection import inspect_dataset
-from seqmodel.runs.checkpoint import (
-    FORMAT,
-    KEY,
-    VERSION,
-    _checksum,  # which a stranger can compute too
-    load_checkpoint,
-)
+from seqmodel.runs.checkpoint import _checksum, load_checkpoint  # which a stranger can compute too
+from seqmodel.runs.content import FORMAT, KEY, VERSION
 from seqmodel.runs.folder import load_run, read_metrics
 
 SECONDS, BYTES = 10, 1 << 30

@@ -17,9 +17,10 @@ from seqmodel.evaluation.likelihood import Likelihood, likelihood
 from seqmodel.media.music.evaluation import baseline_nats_per_frame
 from seqmodel.media.words import epochs_text
 from seqmodel.runs import folder as runs
-from seqmodel.runs.checkpoint import TimePlan, load_checkpoint
+from seqmodel.runs.checkpoint import load_checkpoint
+from seqmodel.runs.content import TimePlan, newest_run
 from seqmodel.runs.files import VALID_PIECES
-from seqmodel.runs.folder import load_run, newest_run, read_metrics
+from seqmodel.runs.folder import load_run, read_metrics
 from seqmodel.training import loop, schedule
 from seqmodel.training.loop import Listener, Trainer, train_run
 from seqmodel.training.schedule import Interval

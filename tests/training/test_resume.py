@@ -21,7 +21,8 @@ from seqmodel.model.sequence import SequenceModel
 from seqmodel.model.sound import encoder as encoders
 from seqmodel.model.sound.predictors import predictors_at
 from seqmodel.runs import folder as runs
-from seqmodel.runs.checkpoint import FACTS_HASH, Progress, load_checkpoint, save_checkpoint
+from seqmodel.runs.checkpoint import load_checkpoint, save_checkpoint
+from seqmodel.runs.content import FACTS_HASH, Progress
 from seqmodel.runs.folder import load_run, read_metrics
 from seqmodel.training import loop, processes
 from seqmodel.training.loop import Listener, Trainer, train_run

@@ -15,9 +15,9 @@ from seqmodel.data.dataset import Split
 from seqmodel.errors import UsageError
 from seqmodel.kernels.device import one_thread
 from seqmodel.kernels.run.calls import Arena
-from seqmodel.media.definitions import FrameDefinition
+from seqmodel.media.definitions import FrameDefinition, known_labels
 from seqmodel.media.labels import KnownLabels
-from seqmodel.model.encoder import CompiledInputs, Encoded, Encoder, Past, known_labels
+from seqmodel.model.encoder import CompiledInputs, Encoded, Encoder, Past
 from seqmodel.model.sound.kernel import compiled_inputs, sound_call
 from seqmodel.model.sound.predictors import NOISE_SHARE, UNDECIDED, predictors_at
 from seqmodel.model.sound.steering import (
