@@ -3,6 +3,7 @@
 Everything is computed in float64, but packed matrices have their weights' dtype.
 """
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from math import exp
 from types import SimpleNamespace
@@ -347,14 +348,16 @@ def by_rows(
     frames = np.zeros((len(parameters), D))
     rows = zip(parameters.double().numpy(), uniforms.numpy(), frames, strict=True)
     for row, numbers, frame in rows:
-        text(
-            SimpleNamespace(
-                parameters=row, h=row, H=len(row), D=D, K=K, C=C, frame=frame, line=np.zeros(C + D),
-                weights=np.zeros(K), sizes=np.zeros(K), mean=[output.mean], floor=[output.floor],
-                deviation=[output.deviation], temperature=[temperature], at_zero=temperature == 0,
-                uniform=numbers.item, uniforms=numbers.item, lanes=1, **own,
-            )
+        fields = SimpleNamespace(
+            parameters=row, h=row, H=len(row), D=D, K=K, C=C, frame=frame, line=np.zeros(C + D),
+            weights=np.zeros(K), sizes=np.zeros(K), mean=[output.mean], floor=[output.floor],
+            deviation=[output.deviation], temperature=[temperature], at_zero=temperature == 0,
+            uniform=numbers.item, uniforms=numbers.item, lanes=1, **own,
         )  # fmt: skip
+        try:
+            text(fields)
+        except (OverflowError, ValueError):  # from Python's exp and round, which know no inf or nan
+            frame[:] = math.nan
     return torch.from_numpy(frames).to(parameters)
 
 
