@@ -109,9 +109,9 @@ def test_panels_hold_every_column(dtype, threads, transposed):
 @THREADS
 @pytest.mark.parametrize("frames", [2, 300])
 def test_outer_products_over_all_frames(dtype, threads, frames):
-    """Tables of each thread, even one without frames, are added and transposed."""
+    """Over several blocks of frames, and also for threads without a row."""
     for M, N in product(SIZES, (1, 16, 33, 88)):
         a, b = torch.randn(frames, 2 * M, dtype=dtype)[:, :M], torch.randn(frames, N, dtype=dtype)
         c = torch.full((M, N), float("nan"), dtype=dtype)
-        parallel_for(outer(a, b, c, threads), threads)
+        parallel_for([outer(a, b, c, threads)], threads)
         torch.testing.assert_close(c, a.t() @ b, rtol=1e-4, atol=1e-4)

@@ -24,6 +24,10 @@ BLOCK = 128
 """Frames in a block: a panel of them should fit in the L1 cache, beside a tile's part of A."""
 STRIP = 3
 """The most vectors of A's columns that are packed at a time."""
+PART = 128
+"""Rows of C that `outer` computes at a time: they should fit in the L2 cache."""
+
+_BIT = ir.IntType(1)
 
 
 def tables(rows: str, columns: str, name: str = "tables", *, optional: bool = False) -> Array:
@@ -54,59 +58,66 @@ _OUTER = Signature(
     (
         Array("a", ("K", "M"), strides=("a_stride",)),
         Array("b", ("K", "N"), strides=("b_stride",)),
-        tables("M", "N"),
-        packed_blocks("M"),
+        Array("c", ("M", "N")),
+        packed_blocks(f"{PART}"),
     ),
 )
 
 
-def outer(a: Tensor, b: Tensor, c: Tensor, threads: int) -> list[Job]:
+def outer(a: Tensor, b: Tensor, c: Tensor, threads: int) -> Job:
     """C = A' B, the sum over all frames; A (frames, M), B (frames, N), C (M, N).
 
-    Each thread sums a share of the frames into a table of its own: B' A, which folding transposes.
-    The tables need memory for every thread, and for few frames they take longer than the product.
+    Each thread computes a share of C's rows.
     """
-    (K, N), M = a.shape, b.shape[1]
+    (K, M), N = a.shape, b.shape[1]
     sizes: KernelFields = {"K": K, "M": M, "N": N, "threads": threads}
     kernel = compile_kernel(_OUTER, b.element_size(), _write)
-    summing = kernel.job({**sizes, "a": b, "b": a, "scratch": NEW, "tables": NEW})
-    return [summing, folding(summing.created["tables"], c)]
+    return kernel.job({**sizes, "a": a, "b": b, "c": c, "scratch": NEW})
 
 
 def _write(e: Emitter, f: dict[str, Any], thread: Any, threads: Any) -> None:
-    M, N = f["M"], f["N"]
-    first, last = e.share(f["K"], thread, threads)
-    size = table_size(e, M, N)
-    table = e.offset(f["tables"], e.mul(thread, size))
-    scratch = e.offset(f["scratch"], e.mul(thread, scratch_length(e, M)))
-    sides = (
-        (e.offset(f[name], e.mul(first, f[f"{name}_stride"])), f[f"{name}_stride"], e.int(0))
-        for name in ("a", "b")
-    )
-    e.clear(table, size)
-    add_products(e, e.int(1), e.builder.sub(last, first), *sides, table, M, N, scratch)
+    first, last = e.share(f["M"], thread, threads)
+    scratch = e.offset(f["scratch"], e.mul(thread, scratch_length(e, PART)))
+    with e.loop(first, last, PART) as i:
+        a = e.offset(f["a"], i), f["a_stride"], e.int(0)
+        b = f["b"], f["b_stride"], e.int(0)
+        c = e.offset(f["c"], e.mul(i, f["N"])), f["N"], e.int(1), f["N"]
+        M = e.minimum(e.builder.sub(last, i), e.int(PART))
+        add_products(e, e.int(1), f["K"], a, b, c, M, f["N"], scratch, adds=False)
 
 
 Rows = tuple[Any, Any, Any]
 """An address, the distance between rows, and the distance between spans of rows."""
+Target = tuple[Any, Any, Any, Any]
+"""An address, the distances between rows and between columns of panels, how many columns fit."""
 
 
-def add_products(e: Emitter, spans: Any, rows: Any, a: Rows, b: Rows, *rest: Any) -> None:
-    """Add A' B, A (k, M), B (k, N), to a table (M, N); A and B are in spans of so many rows each.
+def in_panels(e: Emitter, table: Any, rows: Any, columns: Any) -> Target:
+    """A table in panels as the target of `add_products`."""
+    width = PANEL * e.lanes
+    return table, e.int(width), rows, e.mul(e.parts(columns, width), width)
 
-    The further arguments: the table, M, N, and scratch of `scratch_length` numbers. Several spans
-    may have up to `BLOCK` rows in all.
+
+def add_products(
+    e: Emitter, spans: Any, rows: Any, a: Rows, b: Rows, c: Target, *rest: Any, adds: bool = True
+) -> None:
+    """C (+)= A' B, A (k, M), B (k, N), C (M, N); A and B are in spans of so many rows each.
+
+    The further arguments: M, N, and scratch of `scratch_length` numbers. Several spans may have up
+    to `BLOCK` rows in all.
     """
-    with e.loop(0, rows, BLOCK) as first:
+    with e.loop(0, e.maximum(rows, e.int(1)), BLOCK) as first:  # without rows, C is still written
         count = e.minimum(e.builder.sub(rows, first), e.int(BLOCK))
         sides = ((e.offset(start, e.mul(first, step)), step, span) for start, step, span in (a, b))
         arguments = [number for side in sides for number in side]
-        call_compiled(e, block_products, [spans, count, *arguments, *rest])
+        more = e.builder.or_(_BIT(adds), e.builder.icmp_signed(">", first, e.int(0)))
+        call_compiled(e, block_products, [spans, count, *arguments, *c, *rest, more])
 
 
 def block_products(
     e: Emitter, spans: Any, rows: Any, a: Any, a_step: Any, a_span: Any, b: Any, b_step: Any,
-    b_span: Any, table: Any, M: Any, N: Any, scratch: Any,
+    b_span: Any, c: Any, c_step: Any, c_column: Any, c_columns: Any, M: Any, N: Any, scratch: Any,
+    adds: Any,
 ) -> None:  # fmt: skip
     """The body of one block of `add_products`.
 
@@ -133,15 +144,14 @@ def block_products(
         columns = builder.sub(N, j)
         pack(e.offset(b, j), b_step, b_span, columns, panel, PANEL)
         vectors = builder.sub(e.parts(columns, e.lanes), e.int(1))
-        table_panel = e.offset(table, e.mul(j, M))
+        c_panel, fitting = e.offset(c, e.mul(j, c_column)), builder.sub(c_columns, j)
         with e.loop(0, M, strip) as i, e.loop(0, strip, tile_rows) as part:
             row = e.add(i, part)
             remaining = builder.sub(M, row)
             with builder.if_then(builder.icmp_signed(">", remaining, e.int(0))):
                 arguments = [
                     e.offset(packed_a, e.mul(i, k), part), remaining, panel,
-                    e.offset(table_panel, e.mul(row, width)), e.int(width), k, e.int(width),
-                    ir.Constant(ir.IntType(1), 1),
+                    e.offset(c_panel, e.mul(row, c_step)), c_step, k, fitting, adds,
                 ]  # fmt: skip
                 e.choose(vectors, [partial(builder.call, tile, arguments) for tile in tiles])
 
