@@ -139,7 +139,7 @@ def gradients(h: Tensor, weight: Tensor, slope: Tensor) -> tuple[tuple[Tensor, T
     """
     d_weight = memory.buffer(h.dtype, *weight.shape)
     d_h, jobs = _product(slope, packing(weight), h.shape[1])
-    return (d_h, d_weight), [*jobs, outer(slope, h, d_weight, threads_for(len(h)))]
+    return (d_h, d_weight), jobs + outer(slope, h, d_weight, threads_for(len(h)))
 
 
 def _product(rows: Tensor, packed_matrix: Job, columns: int) -> tuple[Tensor, list[Job]]:

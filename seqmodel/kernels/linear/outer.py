@@ -7,13 +7,14 @@ from typing import Any
 from llvmlite import ir
 from torch import Tensor
 
-from seqmodel.kernels.code.emit import PANEL, Emitter
+from seqmodel.kernels.code.emit import PANEL, POINTER, Emitter
 from seqmodel.kernels.code.jit import call_compiled
 from seqmodel.kernels.linear.matmul import copy_panel, max_rows, write_tile
 from seqmodel.kernels.run.signature import (
     NEW,
     THREADS,
     Array,
+    Field,
     KernelFields,
     Signature,
     per_thread,
@@ -24,8 +25,6 @@ BLOCK = 128
 """Frames in a block: a panel of them should fit in the L1 cache, beside a tile's part of A."""
 STRIP = 3
 """The most vectors of A's columns that are packed at a time."""
-PART = 128
-"""Rows of C that `outer` computes at a time: they should fit in the L2 cache."""
 
 _BIT = ir.IntType(1)
 
@@ -58,32 +57,53 @@ _OUTER = Signature(
     (
         Array("a", ("K", "M"), strides=("a_stride",)),
         Array("b", ("K", "N"), strides=("b_stride",)),
-        Array("c", ("M", "N")),
-        packed_blocks(f"{PART}"),
+        Array("c", ("M", "N"), optional=True),
+        tables("M", "N", optional=True),
+        packed_blocks("M"),
     ),
 )
 
 
-def outer(a: Tensor, b: Tensor, c: Tensor, threads: int) -> Job:
+def outer(a: Tensor, b: Tensor, c: Tensor, threads: int, *, few: bool = False) -> list[Job]:
     """C = A' B, the sum over all frames; A (frames, M), B (frames, N), C (M, N).
 
-    Each thread computes a share of C's rows.
+    Each thread sums a share of the frames into a table of its own: B' A, which folding transposes.
+    For `few` frames the tables would take longer than the product: each thread then computes a
+    share of C's rows.
     """
-    (K, M), N = a.shape, b.shape[1]
-    sizes: KernelFields = {"K": K, "M": M, "N": N, "threads": threads}
+    if few:
+        return [_job(a, b, threads, c=c)]
+    summing = _job(b, a, threads, tables=NEW)
+    return [summing, folding(summing.created["tables"], c)]
+
+
+def _job(a: Tensor, b: Tensor, threads: int, **target: Field) -> Job:
+    sizes: KernelFields = {"K": len(a), "M": a.shape[1], "N": b.shape[1], "threads": threads}
     kernel = compile_kernel(_OUTER, b.element_size(), _write)
-    return kernel.job({**sizes, "a": a, "b": b, "c": c, "scratch": NEW})
+    return kernel.job({**sizes, "a": a, "b": b, "scratch": NEW, **target})
 
 
 def _write(e: Emitter, f: dict[str, Any], thread: Any, threads: Any) -> None:
-    first, last = e.share(f["M"], thread, threads)
-    scratch = e.offset(f["scratch"], e.mul(thread, scratch_length(e, PART)))
-    with e.loop(first, last, PART) as i:
-        a = e.offset(f["a"], i), f["a_stride"], e.int(0)
-        b = f["b"], f["b_stride"], e.int(0)
-        c = e.offset(f["c"], e.mul(i, f["N"])), f["N"], e.int(1), f["N"]
-        M = e.minimum(e.builder.sub(last, i), e.int(PART))
-        add_products(e, e.int(1), f["K"], a, b, c, M, f["N"], scratch, adds=False)
+    K, M, N, one = f["K"], f["M"], f["N"], e.int(1)
+    scratch = e.offset(f["scratch"], e.mul(thread, scratch_length(e, M)))
+
+    def side(name: str, *before: Any) -> Rows:
+        return e.offset(f[name], *before), f[f"{name}_stride"], e.int(0)
+
+    whole = e.builder.icmp_unsigned("!=", f["c"], POINTER(None))
+    with e.builder.if_else(whole) as (by_rows, by_frames):
+        with by_rows:
+            first, last = e.share(M, thread, threads)
+            c, rows = (e.offset(f["c"], e.mul(first, N)), N, one, N), e.builder.sub(last, first)
+            add_products(e, one, K, side("a", first), side("b", 0), c, rows, N, scratch, adds=False)
+        with by_frames:
+            first, last = e.share(K, thread, threads)
+            size = table_size(e, M, N)
+            table = e.offset(f["tables"], e.mul(thread, size))
+            e.clear(table, size)
+            sides = (side(name, e.mul(first, f[f"{name}_stride"])) for name in ("a", "b"))
+            target = in_panels(e, table, M, N)
+            add_products(e, one, e.builder.sub(last, first), *sides, target, M, N, scratch)
 
 
 Rows = tuple[Any, Any, Any]

@@ -125,7 +125,7 @@ class Recurrence(torch.autograd.Function):
         for p in summed:
             total = _of_gates(grads[p.term], p, H)
             if few:
-                jobs.append(_product(layout, p, backward, total))
+                jobs += _product(layout, p, backward, total)
             else:
                 jobs.append(folding(created[f"d_{p.name}"], total))
         parallel_for(jobs, threads)
@@ -136,8 +136,8 @@ class Recurrence(torch.autograd.Function):
         return None, None, None, created.get("d_x"), *map(grads.get, TERMS), *carried
 
 
-def _product(layout: Layout, p: Projection, backward: Job, total: Tensor) -> Job:
-    """The job that sums a projection's gradient, from the gradients of its slots at all steps."""
+def _product(layout: Layout, p: Projection, backward: Job, total: Tensor) -> list[Job]:
+    """The jobs that sum a projection's gradient, from the gradients of its slots at all steps."""
     fields = cast(Any, backward.fields)
     H, threads, (kind, name) = fields["H"], fields["threads"], p.source
 
@@ -148,7 +148,8 @@ def _product(layout: Layout, p: Projection, backward: Job, total: Tensor) -> Job
         source = part(fields["slots"], name, 1)
     else:
         source = (fields[f"all_{name}"][:-1] if kind == "old" else fields["x"]).flatten(0, 1)
-    return outer(part(backward.created["d_slots"], p.into, len(p.gates)), source, total, threads)
+    d = part(backward.created["d_slots"], p.into, len(p.gates))
+    return outer(d, source, total, threads, few=True)
 
 
 def _through_specification(
