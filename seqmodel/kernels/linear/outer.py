@@ -101,9 +101,9 @@ def _write(e: Emitter, f: dict[str, Any], thread: Any, threads: Any) -> None:
             size = table_size(e, M, N)
             table = e.offset(f["tables"], e.mul(thread, size))
             e.clear(table, size)
-            sides = (side(name, e.mul(first, f[f"{name}_stride"])) for name in ("a", "b"))
-            target = in_panels(e, table, M, N)
-            add_products(e, one, e.builder.sub(last, first), *sides, target, M, N, scratch)
+            a, b = (side(name, e.mul(first, f[f"{name}_stride"])) for name in ("a", "b"))
+            rows, target = e.builder.sub(last, first), in_panels(e, table, M, N)
+            add_products(e, one, rows, a, b, target, M, N, scratch)
 
 
 Rows = tuple[Any, Any, Any]
