@@ -107,11 +107,12 @@ def test_panels_hold_every_column(dtype, threads, transposed):
 
 @DTYPES
 @THREADS
-@pytest.mark.parametrize("frames", [2, 300])
-def test_outer_products_over_all_frames(dtype, threads, frames):
-    """Tables of each thread, even one without frames, are added and transposed."""
+@pytest.mark.parametrize("few", [False, True])
+@pytest.mark.parametrize("frames", [0, 2, 300])
+def test_outer_products_over_all_frames(dtype, threads, frames, few):
+    """Tables, even of a thread without frames, are added and transposed; blocks are added up."""
     for M, N in product(SIZES, (1, 16, 33, 88)):
         a, b = torch.randn(frames, 2 * M, dtype=dtype)[:, :M], torch.randn(frames, N, dtype=dtype)
         c = torch.full((M, N), float("nan"), dtype=dtype)
-        parallel_for(outer(a, b, c, threads), threads)
+        parallel_for(outer(a, b, c, threads, few=few), threads)
         torch.testing.assert_close(c, a.t() @ b, rtol=1e-4, atol=1e-4)

@@ -7,13 +7,14 @@ from typing import Any
 from llvmlite import ir
 from torch import Tensor
 
-from seqmodel.kernels.code.emit import PANEL, Emitter
+from seqmodel.kernels.code.emit import PANEL, POINTER, Emitter
 from seqmodel.kernels.code.jit import call_compiled
 from seqmodel.kernels.linear.matmul import copy_panel, max_rows, write_tile
 from seqmodel.kernels.run.signature import (
     NEW,
     THREADS,
     Array,
+    Field,
     KernelFields,
     Signature,
     per_thread,
@@ -24,6 +25,8 @@ BLOCK = 128
 """Frames in a block: a panel of them should fit in the L1 cache, beside a tile's part of A."""
 STRIP = 3
 """The most vectors of A's columns that are packed at a time."""
+
+_BIT = ir.IntType(1)
 
 
 def tables(rows: str, columns: str, name: str = "tables", *, optional: bool = False) -> Array:
@@ -54,59 +57,87 @@ _OUTER = Signature(
     (
         Array("a", ("K", "M"), strides=("a_stride",)),
         Array("b", ("K", "N"), strides=("b_stride",)),
-        tables("M", "N"),
+        Array("c", ("M", "N"), optional=True),
+        tables("M", "N", optional=True),
         packed_blocks("M"),
     ),
 )
 
 
-def outer(a: Tensor, b: Tensor, c: Tensor, threads: int) -> list[Job]:
+def outer(a: Tensor, b: Tensor, c: Tensor, threads: int, *, few: bool = False) -> list[Job]:
     """C = A' B, the sum over all frames; A (frames, M), B (frames, N), C (M, N).
 
     Each thread sums a share of the frames into a table of its own: B' A, which folding transposes.
-    The tables need memory for every thread, and for few frames they take longer than the product.
+    For `few` frames the tables would take longer than the product: each thread then computes a
+    share of C's rows.
     """
-    (K, N), M = a.shape, b.shape[1]
-    sizes: KernelFields = {"K": K, "M": M, "N": N, "threads": threads}
-    kernel = compile_kernel(_OUTER, b.element_size(), _write)
-    summing = kernel.job({**sizes, "a": b, "b": a, "scratch": NEW, "tables": NEW})
+    if few:
+        return [_job(a, b, threads, c=c)]
+    summing = _job(b, a, threads, tables=NEW)
     return [summing, folding(summing.created["tables"], c)]
 
 
+def _job(a: Tensor, b: Tensor, threads: int, **target: Field) -> Job:
+    sizes: KernelFields = {"K": len(a), "M": a.shape[1], "N": b.shape[1], "threads": threads}
+    kernel = compile_kernel(_OUTER, b.element_size(), _write)
+    return kernel.job({**sizes, "a": a, "b": b, "scratch": NEW, **target})
+
+
 def _write(e: Emitter, f: dict[str, Any], thread: Any, threads: Any) -> None:
-    M, N = f["M"], f["N"]
-    first, last = e.share(f["K"], thread, threads)
-    size = table_size(e, M, N)
-    table = e.offset(f["tables"], e.mul(thread, size))
+    K, M, N, one = f["K"], f["M"], f["N"], e.int(1)
     scratch = e.offset(f["scratch"], e.mul(thread, scratch_length(e, M)))
-    sides = (
-        (e.offset(f[name], e.mul(first, f[f"{name}_stride"])), f[f"{name}_stride"], e.int(0))
-        for name in ("a", "b")
-    )
-    e.clear(table, size)
-    add_products(e, e.int(1), e.builder.sub(last, first), *sides, table, M, N, scratch)
+
+    def side(name: str, *before: Any) -> Rows:
+        return e.offset(f[name], *before), f[f"{name}_stride"], e.int(0)
+
+    whole = e.builder.icmp_unsigned("!=", f["c"], POINTER(None))
+    with e.builder.if_else(whole) as (by_rows, by_frames):
+        with by_rows:
+            first, last = e.share(M, thread, threads)
+            c, rows = (e.offset(f["c"], e.mul(first, N)), N, one, N), e.builder.sub(last, first)
+            add_products(e, one, K, side("a", first), side("b", 0), c, rows, N, scratch, adds=False)
+        with by_frames:
+            first, last = e.share(K, thread, threads)
+            size = table_size(e, M, N)
+            table = e.offset(f["tables"], e.mul(thread, size))
+            e.clear(table, size)
+            a, b = (side(name, e.mul(first, f[f"{name}_stride"])) for name in ("a", "b"))
+            rows, target = e.builder.sub(last, first), in_panels(e, table, M, N)
+            add_products(e, one, rows, a, b, target, M, N, scratch)
 
 
 Rows = tuple[Any, Any, Any]
 """An address, the distance between rows, and the distance between spans of rows."""
+Target = tuple[Any, Any, Any, Any]
+"""An address, the distances between rows and between columns of panels, how many columns fit."""
 
 
-def add_products(e: Emitter, spans: Any, rows: Any, a: Rows, b: Rows, *rest: Any) -> None:
-    """Add A' B, A (k, M), B (k, N), to a table (M, N); A and B are in spans of so many rows each.
+def in_panels(e: Emitter, table: Any, rows: Any, columns: Any) -> Target:
+    """A table in panels as the target of `add_products`."""
+    width = PANEL * e.lanes
+    return table, e.int(width), rows, e.mul(e.parts(columns, width), width)
 
-    The further arguments: the table, M, N, and scratch of `scratch_length` numbers. Several spans
-    may have up to `BLOCK` rows in all.
+
+def add_products(
+    e: Emitter, spans: Any, rows: Any, a: Rows, b: Rows, c: Target, *rest: Any, adds: bool = True
+) -> None:
+    """C (+)= A' B, A (k, M), B (k, N), C (M, N); A and B are in spans of so many rows each.
+
+    The further arguments: M, N, and scratch of `scratch_length` numbers. Several spans may have up
+    to `BLOCK` rows in all.
     """
-    with e.loop(0, rows, BLOCK) as first:
+    with e.loop(0, e.maximum(rows, e.int(1)), BLOCK) as first:  # without rows, C is still written
         count = e.minimum(e.builder.sub(rows, first), e.int(BLOCK))
         sides = ((e.offset(start, e.mul(first, step)), step, span) for start, step, span in (a, b))
         arguments = [number for side in sides for number in side]
-        call_compiled(e, block_products, [spans, count, *arguments, *rest])
+        more = e.builder.or_(_BIT(adds), e.builder.icmp_signed(">", first, e.int(0)))
+        call_compiled(e, block_products, [spans, count, *arguments, *c, *rest, more])
 
 
 def block_products(
     e: Emitter, spans: Any, rows: Any, a: Any, a_step: Any, a_span: Any, b: Any, b_step: Any,
-    b_span: Any, table: Any, M: Any, N: Any, scratch: Any,
+    b_span: Any, c: Any, c_step: Any, c_column: Any, c_columns: Any, M: Any, N: Any, scratch: Any,
+    adds: Any,
 ) -> None:  # fmt: skip
     """The body of one block of `add_products`.
 
@@ -133,15 +164,14 @@ def block_products(
         columns = builder.sub(N, j)
         pack(e.offset(b, j), b_step, b_span, columns, panel, PANEL)
         vectors = builder.sub(e.parts(columns, e.lanes), e.int(1))
-        table_panel = e.offset(table, e.mul(j, M))
+        c_panel, fitting = e.offset(c, e.mul(j, c_column)), builder.sub(c_columns, j)
         with e.loop(0, M, strip) as i, e.loop(0, strip, tile_rows) as part:
             row = e.add(i, part)
             remaining = builder.sub(M, row)
             with builder.if_then(builder.icmp_signed(">", remaining, e.int(0))):
                 arguments = [
                     e.offset(packed_a, e.mul(i, k), part), remaining, panel,
-                    e.offset(table_panel, e.mul(row, width)), e.int(width), k, e.int(width),
-                    ir.Constant(ir.IntType(1), 1),
+                    e.offset(c_panel, e.mul(row, c_step)), c_step, k, fitting, adds,
                 ]  # fmt: skip
                 e.choose(vectors, [partial(builder.call, tile, arguments) for tile in tiles])
 

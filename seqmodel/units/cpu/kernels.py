@@ -24,6 +24,7 @@ from seqmodel.kernels.code.vectors import (
 from seqmodel.kernels.linear.matmul import matmul, row_matmul
 from seqmodel.kernels.linear.outer import (
     add_products,
+    in_panels,
     packed_blocks,
     scratch_length,
     table_size,
@@ -505,8 +506,9 @@ def _write_products(k: Addresses, end: Any) -> None:
         places = p.source, Place("d_slot", p.into)
         with b.if_then(wanted):
             count, rows = k.span_sizes(k.block, end)
-            sides = [(*k.rows_of(place, k.block), k.step_of(place)) for place in places]
-            add_products(e, count, rows, *sides, *k.table(p), scratch)
+            source, d = ((*k.rows_of(place, k.block), k.step_of(place)) for place in places)
+            table, *size = k.table(p)
+            add_products(e, count, rows, source, d, in_panels(e, table, *size), *size, scratch)
 
 
 class CompiledUnit:

@@ -2,13 +2,13 @@
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
 
 from seqmodel.kernels.linear.matmul import packed_panels, packing
-from seqmodel.kernels.linear.outer import BLOCK, folding
+from seqmodel.kernels.linear.outer import BLOCK, folding, outer
 from seqmodel.kernels.linear.sparse import DENSITY
 from seqmodel.kernels.run import memory
 from seqmodel.kernels.run.signature import NEW, KernelFields
@@ -96,18 +96,22 @@ class Recurrence(torch.autograd.Function):
         needs_x, needs_w, needs_u = ctx.needs_input_grad[3:6]
         packed = weights if needs_x else weights | {"W": None}
         fields, jobs = weight_fields(layout, packed, H, transposed=False)
-        B = case.batch_size
+        B, threads = case.batch_size, thread_count(case.batch_size)
         fields |= _shared(case, layout, T, ctx.lengths, ctx.zones)
+        # The slots' gradients at all steps then take less memory than tables for that of U.
+        few = threads * H > T * B
         x = x.contiguous()
         fields["x"] = _finite(x, ctx.lengths) if needs_w else x
-        if indices is not None:
-            fields |= {"indices": indices, "counts": counts}
         if layout.means:
             fields["means"] = means
         fields |= {"slots": slots, "d_slots": NEW, "sums": NEW, "d_x": NEW if needs_x else None}
         needed = {"W": needs_w, "U": needs_u}
         summed = [p for p in layout.projections if needed[p.term]]
-        fields |= {"scratch": NEW} | {f"d_{p.name}": NEW for p in summed}
+        if few:
+            fields["steps"] = T
+        else:
+            fields |= {"scratch": NEW, "indices": indices, "counts": counts}
+            fields |= {f"d_{p.name}": NEW for p in summed}
         gradient = slots.new_zeros(1, 1, H).expand(T, B, H) if d_h is None else d_h
         fields["d_h"] = gradient if gradient.stride(2) == 1 else gradient.contiguous()
         for name, steps, last in zip(layout.states, states, d_final, strict=True):
@@ -119,13 +123,33 @@ class Recurrence(torch.autograd.Function):
         jobs += backward, folding(created["sums"], sums)
         grads = {t: memory.buffer(slots.dtype, *weights[t].shape) for t in needed if needed[t]}
         for p in summed:
-            jobs.append(folding(created[f"d_{p.name}"], _of_gates(grads[p.term], p, H)))
-        parallel_for(jobs, thread_count(B))
+            total = _of_gates(grads[p.term], p, H)
+            if few:
+                jobs += _product(layout, p, backward, total)
+            else:
+                jobs.append(folding(created[f"d_{p.name}"], total))
+        parallel_for(jobs, threads)
         vectors = [term for term in ("b", "V", "bU") if weights[term] is not None]  # as in `summed`
         parts = sums.split_with_sizes([weights[term].numel() for term in vectors])
         grads |= {t: part.view_as(weights[t]) for t, part in zip(vectors, parts, strict=True)}
         carried = [created[f"carried_{name}"] for name in layout.states]
         return None, None, None, created.get("d_x"), *map(grads.get, TERMS), *carried
+
+
+def _product(layout: Layout, p: Projection, backward: Job, total: Tensor) -> list[Job]:
+    """The jobs that sum a projection's gradient, from the gradients of its slots at all steps."""
+    fields = cast(Any, backward.fields)
+    H, threads, (kind, name) = fields["H"], fields["threads"], p.source
+
+    def part(slots: Tensor, first: str, count: int) -> Tensor:
+        return slots.narrow(1, layout.slot(first) * H, count * H)
+
+    if kind == "slot":
+        source = part(fields["slots"], name, 1)
+    else:
+        source = (fields[f"all_{name}"][:-1] if kind == "old" else fields["x"]).flatten(0, 1)
+    d = part(backward.created["d_slots"], p.into, len(p.gates))
+    return outer(d, source, total, threads, few=True)
 
 
 def _through_specification(
