@@ -48,7 +48,8 @@ def shares_in_train(splits: Mapping[str, Pieces], train: Pieces) -> dict[str, di
             hashes = _hashes(*next(again[name]))  # once more: to keep them takes as much memory
             covered = np.zeros(len(hashes[0]), bool)
             for n, each, split_hashes in [*zip(WINDOWS, queries, hashes, strict=True)][::-1]:
-                at = np.flatnonzero(each.found[np.searchsorted(each.known, split_hashes)])
+                order = np.argsort(split_hashes)  # in order they are found faster
+                at = order[each.found[np.searchsorted(each.known, split_hashes[order])]]
                 inside = np.zeros(len(split_hashes) + 1, np.int64)  # 1 at a begin, -1 behind an end
                 inside[at] += 1
                 inside[at + n] -= 1
