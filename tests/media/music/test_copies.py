@@ -110,6 +110,13 @@ def test_drums_are_compared_as_they_stand():
     assert shares_in_train(splits, Pieces([np.roll(hits, 1, axis=1)]))["valid"]["8"] == 0
 
 
+def test_the_lowest_note_is_found_however_many_sound():
+    """Guards words that a float64 rounds up to the next power of two."""
+    words = [0, *(2**k for k in range(64)), *(2**k - 1 for k in range(54, 65))]
+    found = copies._first_bit(np.array(words, np.uint64))
+    assert found.tolist() == [64 - word.bit_length() for word in words]
+
+
 class Counted(np.ndarray):
     """Rows that count how often they are measured."""
 
