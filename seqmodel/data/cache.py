@@ -48,7 +48,10 @@ class CachedRead:
     """`corpus.read` by way of a cache; SourceErrors are not kept."""
 
     def __init__(self, folder: Path, corpus: Corpus) -> None:
-        self._folder, self._read, self._types = folder, corpus.read, corpus.read_types
+        self._folder, self._read, self._kind = folder, corpus.read, corpus.read_types[0]
+        made_by: Any = np.zeros(0).__reduce_ex__(pickle.HIGHEST_PROTOCOL)[0]
+        types = (*corpus.read_types, np.dtype, made_by)
+        self._allowed = {(each.__module__, each.__qualname__): each for each in types}
         self._shared_key = f"{program_hash()} {np.__version__} {corpus.read_by}"
 
     def __call__(self, path: Path) -> Any:
@@ -57,8 +60,8 @@ class CachedRead:
         entry = self._folder / key
         with suppress(Exception):  # a pickle of somebody else's can raise any
             content = zlib.decompress(read_bytes(entry), GZIP)
-            name, kept = _Unpickler(io.BytesIO(content), self._types).load()
-            if name == key and isinstance(kept, self._types[0]):
+            name, kept = _Unpickler(io.BytesIO(content), self._allowed).load()
+            if name == key and isinstance(kept, self._kind):
                 return kept
         found = self._read(path)
         if read_whole(path) == data:  # otherwise it may be neither's
@@ -69,13 +72,11 @@ class CachedRead:
 
 
 class _Unpickler(pickle.Unpickler):
-    def __init__(self, file: io.BytesIO, types: tuple[type, ...]) -> None:
+    def __init__(self, file: io.BytesIO, allowed: dict[tuple[str, str], Any]) -> None:
         super().__init__(file)
-        made_by: Any = np.zeros(0).__reduce_ex__(pickle.HIGHEST_PROTOCOL)[0]
-        allowed = (*types, np.dtype, made_by)
-        self._names = {(each.__module__, each.__qualname__) for each in allowed}
+        self._allowed = allowed
 
     def find_class(self, module: str, name: str) -> Any:
-        if (module, name) in self._names:
-            return super().find_class(module, name)
+        if (module, name) in self._allowed:
+            return self._allowed[module, name]
         raise pickle.UnpicklingError(f"{module}.{name} is not kept")

@@ -112,7 +112,7 @@ class DatasetWriter:
 
     def __init__(self, folder: Path, frame: FrameDefinition) -> None:
         self._folder = folder
-        self._frame = frame
+        self.frame = frame
         self._shards: dict[str, tuple[BinaryIO, BinaryIO]] = {}
         self._counts = {split: {"pieces": 0, "frames": 0, "longest": 0} for split in SPLITS}
 
@@ -137,10 +137,10 @@ class DatasetWriter:
         (rows_file, index), counts = self._shards[split], self._counts[split]
         digest, written = hashlib.sha256(), 0
         for rows in blocks:
-            digest.update(self._frame.canonical(rows))
+            digest.update(self.frame.canonical(rows))
             rows_file.write(rows.tobytes())
             written += len(rows)
-        frames = written // self._frame.rows_per_frame
+        frames = written // self.frame.rows_per_frame
         piece = Piece(source, digest.hexdigest(), frames, facts)
         index.write(_json_bytes(piece.to_json()))
         counts["pieces"] += 1
@@ -169,8 +169,8 @@ class DatasetWriter:
 
     def _write_header(self, file: BinaryIO, frames: int) -> None:
         # NumPy pads the header so that the first dimension can grow: it can be rewritten in place.
-        shape = (frames * self._frame.rows_per_frame, *self._frame.row_shape)
-        descr = np.lib.format.dtype_to_descr(self._frame.row_dtype)
+        shape = (frames * self.frame.rows_per_frame, *self.frame.row_shape)
+        descr = np.lib.format.dtype_to_descr(self.frame.row_dtype)
         header = {"shape": shape, "fortran_order": False, "descr": descr}
         np.lib.format.write_array_header_1_0(file, header)
 

@@ -313,7 +313,7 @@ def _add(
     if isinstance(read, SourceError):
         raise read
     for work in corpus.works(source.path, read):
-        frame, folder = corpus.frame, only or work.split or source.split
+        frame, folder = writer.frame, only or work.split or source.split
         whole = folder is not None or not placer.by_time
         if whole:
             parts = [Part(placer.place(work, folder), 0, work.frames)]

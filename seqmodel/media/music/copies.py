@@ -9,12 +9,13 @@ these among those of 8.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from seqmodel.media.definitions import Pieces
-from seqmodel.media.music.frames import is_kit, pack, rows_of
+from seqmodel.media.music.frames import ROLL_BYTES, pack, packed_words
 from seqmodel.media.music.grid import NOTES
 
 WINDOWS = (8, 16, 32)
@@ -47,7 +48,8 @@ def shares_in_train(splits: Mapping[str, Pieces], train: Pieces) -> dict[str, di
             hashes = _hashes(*next(again[name]))  # once more: to keep them takes as much memory
             covered = np.zeros(len(hashes[0]), bool)
             for n, each, split_hashes in [*zip(WINDOWS, queries, hashes, strict=True)][::-1]:
-                at = np.flatnonzero(each.found[np.searchsorted(each.known, split_hashes)])
+                order = np.argsort(split_hashes)  # in order they are found faster
+                at = order[each.found[np.searchsorted(each.known, split_hashes[order])]]
                 inside = np.zeros(len(split_hashes) + 1, np.int64)  # 1 at a begin, -1 behind an end
                 inside[at] += 1
                 inside[at + n] -= 1
@@ -98,35 +100,35 @@ def _query_blocks(splits: Mapping[str, Pieces]) -> Iterator[tuple[list[str], lis
 
 
 def _blocks(pieces: Pieces) -> Iterator[tuple[NDArray[np.uint8], NDArray[np.int64]]]:
-    """Frames (T, F) of pieces one after the other, and the index of each one's piece (T,)."""
+    """Packed frames (T, bytes) of pieces, one after the other, and the index of each's piece (T,).
+
+    `Pieces.frame` says what they are.
+    """
+    frame: Any = pieces.frame
     pending, count = list[NDArray[np.uint8]](), 0
-    for k, frames in enumerate(pieces, 1):
-        pending.append(frames)
-        count += len(frames)
-        if k == len(pieces) or count >= BLOCK:
+    for k in range(len(pieces)):
+        pending.append(frame.packed(pieces.read_rows(k)))
+        count += len(pending[-1])
+        if k == len(pieces) - 1 or count >= BLOCK:
             lengths = list(map(len, pending))
             yield np.concatenate(pending), np.repeat(np.arange(len(pending)), lengths)
             pending, count = [], 0
 
 
-def _hashes(frames: NDArray[np.uint8], piece: NDArray[np.int64]) -> Hashes:
+def _hashes(packed: NDArray[np.uint8], piece: NDArray[np.int64]) -> Hashes:
     """For each of `WINDOWS` that which begins in each frame of a block, (T,); 0 for no passage."""
-    notes, T = rows_of(frames).size, len(frames)
-    packed = np.packbits(frames.reshape(T, -1, notes), axis=2, bitorder="little")
-    filled = np.zeros((T, packed.shape[1], 16), np.uint8)
-    filled[..., : packed.shape[2]] = packed
-    words = np.ascontiguousarray(filled.view("<u8").reshape(T, -1).T)  # low, high of each half
+    words, T = packed_words(packed), len(packed)
     lowest = np.full(T, NOTES)
-    if not is_kit(frames):
+    if packed.shape[1] >= ROLL_BYTES:  # not a kit's
         low, high = words[:2]
-        lowest = np.where(low > 0, _lowest_bit(low), 64 + _lowest_bit(high))
+        lowest = np.where(low > 0, _first_bit(low), 64 + _first_bit(high))
         lowest[(low | high) == 0] = NOTES
     shift = (lowest % NOTES).astype(np.uint64)
     hashes = np.full(T, MIXERS[0])
     for low, high in words.reshape(-1, 2, T):
         # Words shifted by 64 or more are 0, also by what would be below 0 if it had a sign.
-        hashes = _mix(hashes ^ (low >> shift | high << 64 - shift | high >> shift - 64))
-        hashes = _mix(hashes ^ high >> shift)
+        hashes = _mix(hashes ^ (low << shift | high >> 64 - shift | high << shift - 64))
+        hashes = _mix(hashes ^ high << shift)
     changes = np.zeros(T, np.int64)
     np.cumsum((words[:, 1:] != words[:, :-1]).any(axis=0), out=changes[1:])
     found, n = Hashes(), 1
@@ -156,9 +158,11 @@ def _mix(numbers: NDArray[np.uint64]) -> NDArray[np.uint64]:
     return numbers
 
 
-def _lowest_bit(words: NDArray[np.uint64]) -> NDArray[np.int64]:
-    """The place of the lowest bit of each word (T,) that is set; -1 if none is."""
-    place: NDArray[np.int64] = np.frexp((words & -words).astype(np.float64))[1] - np.int64(1)
+def _first_bit(words: NDArray[np.uint64]) -> NDArray[np.int64]:
+    """The place of the first bit of each word (T,), from the highest on, that is set; or 64."""
+    # Without the bits below it no word is rounded up to the next power of two.
+    single = (words & ~(words >> np.uint64(1))).astype(np.float64)
+    place: NDArray[np.int64] = np.int64(64) - np.frexp(single)[1]
     return place
 
 

@@ -32,11 +32,11 @@ from seqmodel.media.music.frames import (
     TIMING_PER_FRAME,
     PianoRollFrames,
     SourceSettings,
-    chord_lengths,
     has_onsets,
     is_kit,
     marks_in,
     pack,
+    packed_chord_ages,
     sounding,
     struck,
 )
@@ -276,12 +276,11 @@ class MusicCorpus:
 
         def in_train(rows: NDArray[np.uint8]) -> None:
             nonlocal frames_seen
-            decoded = self._frame.decode(rows)
-            chords = chord_lengths(decoded)
+            ages = packed_chord_ages(self._frame.packed(rows))
+            self._longest_chord = max(self._longest_chord, int(ages.max(initial=0)))
             for name, numbers in self._frame.marks_of(rows).items():
-                of_strikes = numbers[struck(decoded)]
+                of_strikes = numbers[struck(self._frame.decode(rows))]
                 self._marks[name] += np.bincount(of_strikes, minlength=MAX_NUMBER + 1)
-            self._longest_chord = max(self._longest_chord, int(chords.max(initial=0)))
             if not frames_seen:
                 self._programs.update(prepared.programs)
                 if "tempo" in facts:

@@ -188,14 +188,17 @@ def chord_lengths(frames: NDArray[np.uint8]) -> NDArray[np.int64]:
 
 def chord_ages(frames: NDArray[np.uint8]) -> NDArray[np.int64]:
     """How many frames the chord of each frame has lasted, itself included, (T,); 0 in silence."""
-    roll = sounding(frames)
-    packed = pack(roll)  # a million frames are 88 MB, and no copy is made of them
-    changed = (packed[1:] != packed[:-1]).any(axis=1)
-    if is_kit(frames) or has_onsets(frames):
-        changed |= struck(frames)[1:].any(axis=1)
-    frame = np.arange(len(roll))
+    return packed_chord_ages(pack(frames[:, : 2 * NOTES]))
+
+
+def packed_chord_ages(packed: NDArray[np.uint8]) -> NDArray[np.int64]:
+    """`chord_ages` of frames that are packed."""
+    words, frame = packed_words(packed), np.arange(len(packed))
+    changed = (words[:2, 1:] != words[:2, :-1]).any(axis=0)
+    if packed.shape[1] != ROLL_BYTES:  # all hits of a kit begin
+        changed |= words[-2:, 1:].any(axis=0)
     start = np.maximum.accumulate(np.append(0, np.where(changed, frame[1:], 0)))
-    ages: NDArray[np.int64] = (1 + frame - start) * packed.any(axis=1)
+    ages: NDArray[np.int64] = (1 + frame - start) * words[:2].any(axis=0)
     return ages
 
 
@@ -230,6 +233,18 @@ def hold(at_onset: NDArray[np.uint8], frames: NDArray[np.uint8]) -> NDArray[np.u
 def pack(roll: NDArray[np.uint8]) -> NDArray[np.uint8]:
     """Frames as bytes, the lowest note in the highest bit: (T, 88) is (T, 11)."""
     return np.packbits(roll, axis=1)
+
+
+ROLL_BYTES = NOTES // 8
+"""Bytes of a packed frame (88,)."""
+
+
+def packed_words(packed: NDArray[np.uint8]) -> NDArray[np.uint64]:
+    """Packed frames as words, (2, T), or (4, T) with onsets: 64 notes, and the higher ones."""
+    T, size = len(packed), min(packed.shape[1], ROLL_BYTES)
+    filled = np.zeros((T, packed.shape[1] // size, 16), np.uint8)
+    filled[..., :size] = packed.reshape(T, -1, size)
+    return filled.view(">u8").reshape(T, -1).T.astype(np.uint64, order="C")
 
 
 def unpack(packed: NDArray[np.uint8], size: int) -> NDArray[np.uint8]:
@@ -347,7 +362,11 @@ class PianoRollFrames(FrameDefinition):
         )
 
     def decode(self, rows: NDArray[np.uint8]) -> NDArray[np.uint8]:
-        return unpack(rows[:, : -(-self.frame_size // 8)], self.frame_size)
+        return unpack(self.packed(rows), self.frame_size)
+
+    def packed(self, rows: NDArray[np.uint8]) -> NDArray[np.uint8]:
+        """The frames of stored rows, packed, without marks; a view."""
+        return rows[:, : -(-self.frame_size // 8)]
 
     def marks_of(self, rows: NDArray[np.uint8]) -> Mapping[str, NDArray[np.uint8]]:
         size = -(-self.frame_size // 8)

@@ -7,6 +7,8 @@ from hypothesis import strategies as st
 
 from seqmodel.media.music import copies
 from seqmodel.media.music.copies import longest_copies, shares_in_train
+from seqmodel.media.music.frames import PianoRollFrames
+from seqmodel.media.music.grid import Grid
 from seqmodel.media.music.published import read_published
 
 
@@ -16,6 +18,14 @@ class Pieces(list):
     @property
     def frames(self):
         return sum(map(len, self))
+
+    @property
+    def frame(self):
+        size = self[0].shape[1]
+        return PianoRollFrames(Grid.of_beats(4), onsets=size == 176, kit=size == 47)
+
+    def read_rows(self, k):
+        return self.frame.encode(self[k])
 
 
 def by_looking_up(split, train, sizes):
@@ -100,8 +110,15 @@ def test_drums_are_compared_as_they_stand():
     assert shares_in_train(splits, Pieces([np.roll(hits, 1, axis=1)]))["valid"]["8"] == 0
 
 
+def test_the_lowest_note_is_found_however_many_sound():
+    """Guards words that a float64 rounds up to the next power of two."""
+    words = [0, *(2**k for k in range(64)), *(2**k - 1 for k in range(54, 65))]
+    found = copies._first_bit(np.array(words, np.uint64))
+    assert found.tolist() == [64 - word.bit_length() for word in words]
+
+
 class Counted(np.ndarray):
-    """Frames that count how often they are measured."""
+    """Rows that count how often they are measured."""
 
     measured = 0
 
@@ -110,9 +127,14 @@ class Counted(np.ndarray):
         return super().__len__()
 
 
+class CountedPieces(Pieces):
+    def read_rows(self, k):
+        return super().read_rows(k).view(Counted)
+
+
 def test_the_time_grows_with_the_pieces_not_their_square():
     """Measuring all pieces held at each new one made preparing a large collection crawl."""
-    pieces = Pieces(np.zeros((1, 88), np.uint8).view(Counted) for _ in range(200))
+    pieces = CountedPieces(np.zeros((1, 88), np.uint8) for _ in range(200))
     Counted.measured = 0
     assert len([*copies._blocks(pieces)]) == 1
     assert Counted.measured < 5 * len(pieces)

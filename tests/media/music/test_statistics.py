@@ -98,6 +98,12 @@ def test_notes_and_chords_match_a_loop_over_the_frames(length, seed, density):
     assert chord_lengths(frames).tolist() == chords_one_by_one(frames)
 
 
+def test_each_hit_of_a_kit_is_a_chord_of_its_own():
+    """Guards drums that are struck in each frame, taken for a chord that is held."""
+    hits = np.repeat(np.array([1, 0, 1], np.uint8), [3, 2, 1])[:, None] * np.eye(47, dtype="u1")[46]
+    assert chord_lengths(hits).tolist() == [1, 1, 1, 1]
+
+
 @given(arrays(np.uint8, st.tuples(st.integers(1, 8), st.just(5)), elements=st.integers(0, 1)))
 def test_distributions_match_a_loop_over_the_frames(states):
     """Guards the lowest and the highest key, which are 87 semitones apart, and silent frames."""
