@@ -355,7 +355,8 @@ def by_rows(
             uniform=numbers.item, uniforms=numbers.item, lanes=1, **own,
         )  # fmt: skip
         try:
-            text(fields)
+            with np.errstate(all="ignore"):
+                text(fields)
         except (OverflowError, ValueError):  # from Python's exp and round, which know no inf or nan
             frame[:] = math.nan
     return torch.from_numpy(frames).to(parameters)

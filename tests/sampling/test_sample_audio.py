@@ -122,6 +122,17 @@ def test_samples_are_16_bit_levels_within_their_range(kind):
 
 
 @pytest.mark.usefixtures("short_chunks")
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@kinds
+def test_numbers_that_are_not_finite_are_drawn_as_such(kind, temperature):
+    """Guards against an error of Python's `round` for what `sample` refuses in one line."""
+    model = frame_wise_model(kind)
+    layer = model.output.linear if kind == "gaussian" else model.output.mixture
+    with torch.no_grad():
+        layer.bias.fill_(torch.nan)
+    assert np.isnan(draw(model, temperature=temperature)).all()
+
+
 @kinds
 def test_a_primer_is_read_to_its_last_sample(kind):
     """Guards against a primer cut off, or missing from the unit's input or the samples' windows."""
