@@ -36,13 +36,14 @@ RULES = {
 
 
 class Optimizer:
-    """Updates weights from their gradients.
+    """Updates a model's weights from their gradients, by the rule named in the config.
 
     torch.optim's classes import torch's compiler, which takes as long as the rest of torch.
     """
 
-    def __init__(self, weights: Iterable[Tensor], rule: Rule) -> None:
-        self.weights, self.rule = list(weights), rule
+    def __init__(self, model: SequenceModel, config: Config) -> None:
+        self._named, self._rule = dict(model.named_parameters()), RULES[config.optimizer]
+        self.weights = list(self._named.values())
         self.state: dict[Tensor, dict[str, Tensor]] = {}
         """The slots of the weights that have been updated."""
 
@@ -52,19 +53,38 @@ class Optimizer:
         updated = [weight for weight in self.weights if weight.grad is not None]
         for weight in updated:
             if weight not in self.state:
-                slots = {name: torch.zeros_like(weight) for name in self.rule.slots}
+                slots = {name: torch.zeros_like(weight) for name in self._rule.slots}
                 self.state[weight] = {"step": torch.zeros((), device=weight.device), **slots}
         steps, *slot_lists = (
-            [self.state[weight][name] for weight in updated] for name in ("step", *self.rule.slots)
+            [self.state[weight][name] for weight in updated] for name in ("step", *self._rule.slots)
         )
         unused: list[list[Tensor]] = [[]] * (3 - len(slot_lists))
         gradients = [weight.grad for weight in updated]
-        self.rule.move(updated, gradients, *slot_lists, *unused, steps, lr=learning_rate)
+        self._rule.move(updated, gradients, *slot_lists, *unused, steps, lr=learning_rate)
 
+    def tensors(self) -> dict[str, Tensor]:
+        """The state, one tensor per weight and slot, named "weight:slot"."""
+        return {
+            f"{name}:{slot}": value
+            for name, weight in self._named.items()
+            for slot, value in self.state.get(weight, {}).items()
+        }
 
-def make_optimizer(model: SequenceModel, config: Config) -> Optimizer:
-    """The optimizer named in the config, for all weights of the model."""
-    return Optimizer(model.parameters(), RULES[config.optimizer])
+    def load(self, tensors: Mapping[str, Tensor]) -> None:
+        """The inverse of `tensors`, from and to any device.
+
+        ValueError if a weight lacks a slot, or a slot has the wrong shape.
+        """
+        self.state = {}
+        for name, weight in self._named.items():
+            shapes = {"step": (), **dict.fromkeys(self._rule.slots, tuple(weight.shape))}
+            stored = {k: tensors[f"{name}:{k}"] for k in shapes if f"{name}:{k}" in tensors}
+            for slot, value in stored.items():
+                if value.shape != shapes[slot] or len(stored) != len(shapes):
+                    raise ValueError(f"optimizer.{name}:{slot} is {tuple(value.shape)}")
+            if stored:
+                # Copied for their alignment, see `TrainingState._load_carries`.
+                self.state[weight] = {k: v.to(weight.device, copy=True) for k, v in stored.items()}
 
 
 def learning_rate_at(config: Config, progress: float) -> float:
@@ -97,36 +117,6 @@ def rescale_gradient(weights: Iterable[Tensor], limit: float) -> float:
 def _norm(tensors: Sequence[Tensor], dtype: torch.dtype) -> float:
     norms = [torch.linalg.vector_norm(tensor, dtype=dtype) for tensor in tensors]
     return math.hypot(*(float(norm) for norm in norms))
-
-
-def optimizer_tensors(model: SequenceModel, optimizer: Optimizer) -> dict[str, Tensor]:
-    """The optimizer's state, one tensor per weight and slot, named "weight:slot"."""
-    return {
-        f"{name}:{slot}": value
-        for name, weight in model.named_parameters()
-        for slot, value in optimizer.state.get(weight, {}).items()
-    }
-
-
-def load_optimizer(
-    model: SequenceModel, optimizer: Optimizer, tensors: Mapping[str, Tensor]
-) -> None:
-    """The inverse of `optimizer_tensors`, from and to any device.
-
-    ValueError if a weight lacks a slot, or a slot has the wrong shape.
-    """
-    optimizer.state = {}
-    for name, weight in model.named_parameters():
-        shapes = {"step": (), **dict.fromkeys(optimizer.rule.slots, tuple(weight.shape))}
-        stored = {slot: tensors[f"{name}:{slot}"] for slot in shapes if f"{name}:{slot}" in tensors}
-        for slot, value in stored.items():
-            if value.shape != shapes[slot] or len(stored) != len(shapes):
-                raise ValueError(f"optimizer.{name}:{slot} is {tuple(value.shape)}")
-        if stored:
-            # Copied for their alignment, see `TrainingState._load_carries`.
-            optimizer.state[weight] = {
-                slot: value.to(weight.device, copy=True) for slot, value in stored.items()
-            }
 
 
 class Average(nn.Module):

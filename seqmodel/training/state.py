@@ -18,7 +18,7 @@ from seqmodel.model.sequence import Carry, SequenceModel
 from seqmodel.runs.checkpoint import AVERAGE, load_model, model_tensors, tensors_of
 from seqmodel.runs.content import DATA_HASH, Progress, damaged, read_content
 from seqmodel.runs.files import CONFIG
-from seqmodel.training.optimizer import Average, load_optimizer, make_optimizer, optimizer_tensors
+from seqmodel.training.optimizer import Average, Optimizer
 
 # Prefixes of tensors in a checkpoint, besides the model's own and their average.
 OPTIMIZER, CARRY = "optimizer.", "carry."
@@ -62,7 +62,7 @@ class TrainingState:
             if is_new:
                 model.start_at(train)
         self.model = model.to(device)
-        self.optimizer = make_optimizer(self.model, config)
+        self.optimizer = Optimizer(self.model, config)
         self.average = Average(self.model, config.average) if config.average else None
         self.parts = range(config.parts) if parts is None else parts
         """The parts of a batch that this process trains on."""
@@ -85,7 +85,7 @@ class TrainingState:
     def tensors(self) -> dict[str, Tensor]:
         """All tensors under their names in a checkpoint."""
         tensors = model_tensors(self.model)
-        tensors |= _with_prefix(OPTIMIZER, optimizer_tensors(self.model, self.optimizer))
+        tensors |= _with_prefix(OPTIMIZER, self.optimizer.tensors())
         if self.average is not None:
             tensors |= _with_prefix(AVERAGE, tensors_of(self.average))
         return tensors | self.carry_tensors()
@@ -108,7 +108,7 @@ class TrainingState:
             self.progress = Progress.from_json(progress, origin)
             for line in self.progress.metrics:
                 check_valid_figure(line)
-            load_optimizer(self.model, self.optimizer, _without_prefix(OPTIMIZER, tensors))
+            self.optimizer.load(_without_prefix(OPTIMIZER, tensors))
             if self.average is not None:
                 self.average.load(_without_prefix(AVERAGE, tensors))
             self._load_carries(tensors)

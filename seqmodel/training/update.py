@@ -7,7 +7,7 @@ randomness depends on its number alone.
 
 import hashlib
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import MappingProxyType
 from typing import NamedTuple
@@ -169,6 +169,19 @@ def update_seed(seed: int, number: int) -> int:
 
 
 @contextmanager
+def _restored(weights: Sequence[Tensor]) -> Iterator[None]:
+    """Restore the weights after the block, to the last bit."""
+    with one_thread():
+        clean = [weight.clone() for weight in weights]
+    try:
+        yield
+    finally:
+        with one_thread():
+            for weight, saved in zip(weights, clean, strict=True):
+                weight.copy_(saved)
+
+
+@contextmanager
 def weight_noise(model: SequenceModel, deviation: float) -> Iterator[None]:
     """Add fresh Gaussian noise to the units' matrices and peepholes for the length of the block.
 
@@ -181,17 +194,12 @@ def weight_noise(model: SequenceModel, deviation: float) -> Iterator[None]:
     layers = (module for module in model.modules() if isinstance(module, Layer))
     noisy = [weight.detach() for layer in layers for weight in layer.noisy_weights()]
     sizes = [weight.numel() for weight in noisy]
-    with one_thread():
-        clean = [weight.clone() for weight in noisy]
-        noises = _normals(sum(sizes), noisy[0].device).split_with_sizes(sizes)
-        for weight, noise in zip(noisy, noises, strict=True):
-            weight.add_(noise.view_as(weight), alpha=deviation)
-    try:
-        yield
-    finally:
+    with _restored(noisy):
         with one_thread():
-            for weight, saved in zip(noisy, clean, strict=True):
-                weight.copy_(saved)
+            noises = _normals(sum(sizes), noisy[0].device).split_with_sizes(sizes)
+            for weight, noise in zip(noisy, noises, strict=True):
+                weight.add_(noise.view_as(weight), alpha=deviation)
+        yield
 
 
 @contextmanager
@@ -206,20 +214,17 @@ def weight_dropout(model: SequenceModel, p: float) -> Iterator[None]:
         return
     units = (module for module in model.modules() if isinstance(module, Unit))
     parameters = [unit.U for unit in units if unit.U is not None]
-    with one_thread():
-        matrices = [U.detach() for U in parameters]
-        originals = [U.clone() for U in matrices]
-        factors = [dropout_factors(U, p) for U in matrices]
-        for U, factor in zip(matrices, factors, strict=True):
-            U.mul_(factor)
-    try:
-        yield
-    finally:
+    matrices = [U.detach() for U in parameters]
+    with _restored(matrices):
         with one_thread():
-            for U, saved, factor in zip(parameters, originals, factors, strict=True):
-                U.detach().copy_(saved)
-                if U.grad is not None:
-                    U.grad.mul_(factor)
+            factors = [dropout_factors(U, p) for U in matrices]
+            for U, factor in zip(matrices, factors, strict=True):
+                U.mul_(factor)
+        yield
+    with one_thread():
+        for U, factor in zip(parameters, factors, strict=True):
+            if U.grad is not None:
+                U.grad.mul_(factor)
 
 
 def _normals(count: int, device: torch.device) -> Tensor:

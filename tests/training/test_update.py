@@ -14,7 +14,7 @@ from seqmodel.model import sequence
 from seqmodel.model.build import build_model, with_sizes
 from seqmodel.runs.checkpoint import model_tensors
 from seqmodel.runs.folder import load_run, read_metrics
-from seqmodel.training.optimizer import Optimizer, make_optimizer, rescale_gradient
+from seqmodel.training.optimizer import Optimizer, rescale_gradient
 from seqmodel.training.processes import Group
 from seqmodel.training.state import TrainingState
 from seqmodel.training.update import (
@@ -193,7 +193,7 @@ CLASSES = {
 def test_steps_are_those_of_torchs_own_classes(make_config, two_models, name):
     """Bit for bit, with the same slot names: older checkpoints hold those of torch's classes."""
     ours, theirs = two_models
-    optimizer = make_optimizer(ours, make_config(optimizer=name))
+    optimizer = Optimizer(ours, make_config(optimizer=name))
     classes = CLASSES[name](theirs.parameters())
     for number in range(5):
         give_gradients(two_models, number)
