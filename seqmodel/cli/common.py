@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import typer
 
 from seqmodel.errors import SeqmodelError
-from seqmodel.media.words import plural, printable
+from seqmodel.media.words import aligned, plural, printable
 
 Result = TypeVar("Result")
 
@@ -57,13 +57,7 @@ def split_lines(
             pieces, frames = plural(counts["pieces"], "piece"), plural(counts["frames"], "frame")
             extra = [] if extra_column is None else [extra_column[name]]
             rows.append([name, pieces, frames, *extra, f"longest {counts['longest']:,}"])
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return [
-        "  "
-        + f"{row[0]:5}"
-        + "".join(f"  {cell:>{w}}" for cell, w in zip(row[1:], widths[1:], strict=True))
-        for row in rows
-    ]
+    return [f"  {line}" for line in aligned(rows)]
 
 
 def blaming(

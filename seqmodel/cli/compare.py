@@ -21,12 +21,14 @@ from seqmodel.config import (
     TRIALS,
     USUAL,
     Config,
+    parse_setting,
     read_config_file,
     search_of,
 )
 from seqmodel.errors import SeqmodelError, UsageError, advising
 from seqmodel.experiment.folder import RESUME_HINT, Counts, Event, load_answer, seconds_left, weight
 from seqmodel.media.words import hms
+from seqmodel.runs.files import RUNS
 from seqmodel.units import UNITS, module_name, unit_spec
 
 if TYPE_CHECKING:
@@ -130,26 +132,29 @@ def compare(
     --storage on other hosts too. More units, data, trials or seeds extend the experiment. Tables
     and curves are written to --out.
     """
+    from seqmodel.data.bundled import sample_dataset
+    from seqmodel.experiment.plan import Plan, setting_of, sources_of, variants_of
+
     if status:
         if not (out or data):
             raise UsageError("--status needs the datasets or --out FOLDER")
-        from seqmodel.experiment.plan import sources_of
-
         folder = out or _default_folder(sources_of(data or []), quick=quick)
         _print_status(folder, storage, as_json=as_json)
         return
-
     if against is not None and all_pairs:
         raise UsageError("--against and --all-pairs exclude each other")
     if artifacts is not None and storage is None:
         raise UsageError("--artifacts needs --storage: without it, all runs are in --out")
-    given: dict[str, Any] = {"preset": preset} if preset else {}
-    given |= dict(_setting(text) for text in setting or [])
-    given |= {"params": params} if params else {}
+    own = {"preset": preset, "params": params}
+    given = dict[str, Any]()
+    for pair in setting or []:
+        key, equals, value = pair.partition("=")
+        if not equals:
+            raise UsageError(f"--set takes KEY=VALUE, not {pair!r}")
+        given[key] = setting_of(key, value, "--set")
+    given |= {k: parse_setting(k, f"{v}", f"--{k}") for k, v in own.items() if v is not None}
 
     def begin(file: Mapping[str, Any]) -> "tuple[Plan, Path, str | None]":
-        from seqmodel.experiment.plan import Plan, sources_of, variants_of
-
         names = units.split(",") if units else [] if vary else ["tanh", "gru", "lstm"]
         for name in names:  # before torch is loaded
             if module_name(name) is None:
@@ -157,7 +162,7 @@ def compare(
         variants = variants_of(names, vary or [])
         chosen, space = _search(search, file, given, variants[0].settings, tune or [], quick=quick)
         plan = Plan(
-            sources=sources_of(data or [_sample()]),
+            sources=sources_of(data or [sample_dataset(RUNS)]),
             variants=variants,
             settings={**file, **given},
             search=chosen,
@@ -191,15 +196,6 @@ def _default_folder(sources: Iterable["Source"], *, quick: bool) -> Path:
     return RESULTS / "-".join([*names, "quick"] if quick else names)
 
 
-def _setting(text: str) -> tuple[str, Any]:
-    from seqmodel.experiment.plan import setting_of
-
-    key, equals, value = text.partition("=")
-    if not equals:
-        raise UsageError(f"--set takes KEY=VALUE, not {text!r}")
-    return key, setting_of(key, value, "--set")
-
-
 def _search(
     search: str | None,
     file: Mapping[str, Any],
@@ -229,13 +225,6 @@ def _search(
         raise UsageError(f"--search {chosen} tries rates, but learning_rate is varied: use none")
     space = default_space(chosen, paper=preset_search == "paper") | tune_ranges
     return chosen, {name: bounds for name, bounds in space.items() if name not in varied}
-
-
-def _sample() -> Path:
-    from seqmodel.data.bundled import sample_dataset
-    from seqmodel.runs.folder import RUNS
-
-    return sample_dataset(RUNS)
 
 
 def _run(

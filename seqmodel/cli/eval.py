@@ -1,9 +1,7 @@
 """`seqmodel eval`: how well a run predicts, compared with trivial baselines."""
 
-import csv
-import io
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,8 +27,8 @@ from seqmodel.errors import UsageError
 from seqmodel.media.definitions import SPLITS, Comparison
 from seqmodel.media.labels import labels_text, unknown_values
 from seqmodel.media.registry import medium_of
-from seqmodel.media.words import epochs_text, plural
-from seqmodel.runs.files import run_names
+from seqmodel.media.words import aligned, csv_text, epochs_text, listed, plural
+from seqmodel.runs.files import checkpoint_of, run_names
 from seqmodel.unit_setting import unit_name
 
 MAX_SHOWN = 16
@@ -144,6 +142,7 @@ def evaluate(
         check_plot(plot, force=force)
     media = _media(data, files)  # also checks the data before torch is loaded
     paths = runs or [chosen_run(media)]
+    _check_labels(paths[0], {"--classify": classify, "--judge": judge})
     loaded, *others = loaded_runs = load_runs(paths, device, batch_size)
     from seqmodel.evaluation.evaluate import evaluate  # torch is loaded by now
     from seqmodel.sampling.comparison import compare_samples, comparison_of, judge_of
@@ -198,6 +197,17 @@ def evaluate(
         show(*_table(result, loaded))
         if samples is not None:
             show(*_samples(result["samples"], name, comparison_of(loaded)))
+
+
+def _check_labels(run: Path, labels: Mapping[str, str | None]) -> None:
+    """UsageError, before torch is loaded, if the run does not know the label of an option."""
+    from seqmodel.runs.content import content_of
+
+    known = content_of(checkpoint_of(run)).known_labels if any(labels.values()) else {}
+    for option, label in labels.items():
+        if label is not None and label not in known:
+            names = listed([*known]) if known else "none"
+            raise UsageError(f"{option} {label}: the labels that {run} knows are {names}")
 
 
 def _media(data: Path | None, files: Path | None) -> list[str]:
@@ -262,9 +272,7 @@ def _csv(pieces: list[dict[str, Any]], *, per_frame: bool) -> list[str]:
     if per_frame:
         columns = ["source", "frame", "nats"]
         rows = [[p["source"], t, n] for p in pieces for t, n in enumerate(p["frame_nats"])]
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows([columns, *rows])
-    return text.getvalue().splitlines()
+    return csv_text([columns, *rows]).splitlines()
 
 
 def _samples(values: dict[str, Any], split: str, comparison: Comparison) -> list[str]:
@@ -294,9 +302,8 @@ def _confusion(
     head = f"{title}: {accuracy:.1%} of {plural(pieces, 'piece')}"
     if len(values) > MAX_SHOWN:
         return [head]
-    width = max(map(len, (*values, str(pieces))))
-    rows: list[tuple[str, Sequence[object]]] = [("", values), *zip(values, confusion, strict=True)]
-    return [head, *(f"  {v:{width}}" + "".join(f"  {n:>{width}}" for n in row) for v, row in rows)]
+    rows = [[value, *map(str, row)] for value, row in zip(values, confusion, strict=True)]
+    return [head, *(f"  {line}" for line in aligned([["", *values], *rows]))]
 
 
 def _table(result: dict[str, Any], run: "Run") -> list[str]:

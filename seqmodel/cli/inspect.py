@@ -95,8 +95,7 @@ def _check_listen(
 ) -> None:
     """UsageError if --listen is impossible, or missing for an option that requires it."""
     if listen is None:
-        options = [option for medium in MEDIA.values() for option in medium.listen_options]
-        for option in options:
+        for option in (option for medium in MEDIA.values() for option in medium.listen_options):
             if media_options[option.name] is not None:
                 raise UsageError(f"{option.flag} needs --listen")
         return

@@ -50,7 +50,6 @@ class Job:
     _dataset: Dataset = field(init=False)
 
     def resume(self, folder: Path) -> None:
-        """Continue the run in `folder`."""
         with locked(folder):
             self._dataset, before = open_dataset(str(self.settings.data)), runs.read_metrics(folder)
             self._train(folder, self._chosen_device())
@@ -69,12 +68,11 @@ class Job:
                 runs.RUN_FOLDER.check_target(folder, force=force)
             replaces = folder is not None and folder.exists()
             weights = runs.load_run(init_from) if init_from else None
-            if weights is not None and weights.remark:
-                message(weights.remark)
+            message(weights.remark if weights else "")
             sample: Sample = "music" if weights is None or weights.frame.onsets else "rolls"
             data = Path(self.settings.data or sample_dataset(runs.RUNS, sample))
             self._dataset = open_dataset(data)
-            _check_splits(self._dataset)
+            self._dataset.check_trainable()
             device = self._chosen_device()
             if weights is not None:
                 _check_weights(weights, self.settings, self._dataset)
@@ -151,18 +149,6 @@ class Job:
             _warn_if_trivial(settings, dataset, folder, best)
             if sum(line["seconds"] for line in metrics) > LONG_ENOUGH:
                 _warn_if_odd(folder)
-
-
-def _check_splits(dataset: Dataset) -> None:
-    for split in ("train", "valid"):
-        if split not in dataset.splits:
-            advice = medium_of(dataset.frame).split_advice(dataset.manifest) or (
-                "prepare it again from more files, or from folders named train and valid"
-            )
-            raise SeqmodelError(
-                f"{dataset.folder} has no pieces in {split}, which training needs: {advice}"
-            )
-        dataset[split]  # raises SeqmodelError if it is damaged
 
 
 def _check_weights(run: runs.Run, settings: Config, dataset: Dataset) -> None:

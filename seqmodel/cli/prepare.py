@@ -188,10 +188,7 @@ def _split_remarks(medium: Medium, manifest: dict[str, Any], unsplit: list[str])
     splits = manifest["splits"]
     empty = [split for split in ("train", "valid") if not splits[split]["pieces"]]
     if empty:
-        advice = medium.split_advice(manifest) or (
-            "add files, or put them into folders named train and valid"
-        )
-        lines.append(f"no piece is in {' or '.join(empty)}: {advice}")
+        lines.append(f"no piece is in {' or '.join(empty)}: {medium.split_advice(manifest)}")
     return lines
 
 

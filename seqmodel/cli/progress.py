@@ -156,12 +156,11 @@ def training_progress(config: Config, title: str) -> Iterator["Listener"]:
 
         def tick(event: "Tick") -> None:
             begin()
-            news = []
+            news, left = list[str](), event.seconds_left
             if event.nats_per_frame is not None:
-                left = event.seconds_left
-                news += [f"{event.nats_per_frame:.4f}"]
-                news += [] if left is None else [f"{hms(left)} left"]
-                news += [f"{event.frames_per_second:,.0f} frames/s"]
+                time_left = [] if left is None else [f"{hms(left)} left"]
+                speed = f"{event.frames_per_second:,.0f} frames/s"
+                news = [f"{event.nats_per_frame:.4f}", *time_left, speed]
             what = f"{'epoch' if news else 'valid'} {event.epoch}{suffix}"
             shown.show(what, *news, done=event.done, total=event.total)
 

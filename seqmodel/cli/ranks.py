@@ -225,9 +225,8 @@ def _watched(own_rank: ProcessRank, advice: str = "") -> AbstractContextManager[
 
     if not own_rank.launched or own_rank.local_rank:
         return nullcontext()
-    patience = PATIENCE.seconds
-    text = f"process {own_rank.rank} was frozen for {patience} s and has been killed"
-    return watched(patience, text + advice)
+    patience, what = PATIENCE.seconds, f"process {own_rank.rank} was frozen for"
+    return watched(patience, f"{what} {patience} s and has been killed{advice}")
 
 
 def _same_dataset(data: Path | str | None, hashes: Sequence[str]) -> "Dataset":

@@ -153,6 +153,5 @@ def export(
     write_file(out, written)
     if loaded.frame.marks and suffix != ".zip":
         learned = f"what {run} has learned of {listed([*loaded.frame.marks])}"
-        remark = f"{out} draws only notes: {learned} is left out"
-        message(remark)
+        message(f"{out} draws only notes: {learned} is left out")
     message(f"{out}: {chosen.title} of {run}, {len(written) / 1000:,.0f} kB")

@@ -120,7 +120,10 @@ def train(
             runs.checkpoint_of(init_from)
         if size > 1:
             given.setdefault("parts", size)
-        resolved = _of_new_run(given, config, trials)
+        file = read_config_file(config) if config else {}
+        resolved = blaming(
+            Path(config or ""), file, lambda file: _resolved(_with_rates(given, file, trials), file)
+        )
     ranks.check_processes(resolved, size)
     if print_config:
         typer.echo(to_yaml(resolved), nl=False)
@@ -132,17 +135,6 @@ def train(
         job.resume(folder)
     else:
         job.start(run, init_from, force=force)
-
-
-def _of_new_run(given: dict[str, Any], config: Path | None, trials: int | None) -> Config:
-    """The settings from the given options, which override those in the file `config`.
-
-    SeqmodelError for an error in the file; UsageError for an option that is wrong or has no effect.
-    """
-    file = read_config_file(config) if config else {}
-    return blaming(
-        Path(config or ""), file, lambda file: _resolved(_with_rates(given, file, trials), file)
-    )
 
 
 def _of_stopped_run(folder: Path, given: dict[str, Any], trials: int | None) -> Config:

@@ -32,7 +32,7 @@ from seqmodel.files import FolderFormat, disk_error, open_input, read_bytes
 from seqmodel.media.definitions import SPLITS, FrameDefinition, Piece
 from seqmodel.media.input import read_header
 from seqmodel.media.labels import LABELS, KnownLabels, label_ids, labels_of
-from seqmodel.media.registry import definition_from_json
+from seqmodel.media.registry import definition_from_json, medium_of
 from seqmodel.plain import Fields
 from seqmodel.system.files import read_at
 
@@ -370,6 +370,16 @@ class Dataset:
                 if LABELS in (facts := split.facts(k)):
                     digest.update(json.dumps(facts[LABELS], sort_keys=True).encode())
         return digest.hexdigest()
+
+    def check_trainable(self) -> None:
+        """SeqmodelError unless it has pieces in train and valid that can be read."""
+        for split in ("train", "valid"):
+            if split not in self.splits:
+                raise SeqmodelError(
+                    f"{self.folder} has no pieces in {split}, which training needs: prepare it "
+                    f"again; {medium_of(self.frame).split_advice(self.manifest)}"
+                )
+            self[split]
 
     def check_content(self) -> None:
         """Check every piece against its hash, and its facts; SeqmodelError if any has changed."""

@@ -16,13 +16,12 @@ from numpy.typing import NDArray
 from seqmodel.data.dataset import MANIFEST, Dataset, Split, open_dataset
 from seqmodel.data.prepare import prepare
 from seqmodel.data.sources import find_sources
-from seqmodel.errors import SeqmodelError, UsageError
+from seqmodel.errors import SeqmodelError
 from seqmodel.evaluation.baselines import baselines
 from seqmodel.evaluation.likelihood import Likelihood, average, likelihood
 from seqmodel.files import renamed_in_errors, write_file
 from seqmodel.media.registry import medium_of
 from seqmodel.media.samples import Picture, Progress, no_progress, part_progress
-from seqmodel.media.words import listed
 from seqmodel.plots import ACCENT, PRIMARY, caption, png_bytes, wide_figure
 from seqmodel.runs.folder import Run
 
@@ -96,21 +95,13 @@ def evaluate(
     }
 
 
-def label_index(run: Run, label: str, option: str) -> int:
-    """The index of the option's label among those that the run knows; UsageError if unknown."""
-    known = [*run.model.known_labels]
-    if label not in known:
-        known_names = listed(known) if known else "none"
-        raise UsageError(f"{option} {label}: the labels that {run.folder} knows are {known_names}")
-    return known.index(label)
-
-
 def _label_hypotheses(run: Run, pieces: Split, label: str) -> list[NDArray[np.int64]]:
     """No labels (pieces, L), then each value of this label for all pieces, without other labels.
 
-    UsageError if the run does not know it, SeqmodelError if no piece has it.
+    The run must know it; SeqmodelError if no piece has it.
     """
-    known, column = run.model.known_labels, label_index(run, label, "--classify")
+    known = run.model.known_labels
+    column = [*known].index(label)
     labels = pieces.labels(known)
     if not labels[:, column].any():
         raise SeqmodelError(f"no piece of {pieces.name} has a {label} that {run.folder} knows")

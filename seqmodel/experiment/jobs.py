@@ -183,7 +183,7 @@ class Worker:
 def collect(studies: Studies, folder: Path, artifacts: Path) -> None:
     """Fetch the winners' checkpoints that the experiment's `folder` lacks."""
     for cell in studies.plan.cells():
-        for index, trial in studies.seeds(cell).indexed().items():
+        for index, trial in enumerate(studies.seeds(cell).runs()):
             best = folder / "runs" / cell.name / studies.run_of_seed(cell, index) / BEST
             name = trial.user_attrs.get(CHECKPOINT)
             if name is not None and not best.exists():

@@ -6,10 +6,8 @@ Training times, which differ each time, are only in the text; of the rest, only 
 in the JSON's plan depend on the machine.
 """
 
-import csv
-import io
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -28,7 +26,15 @@ from seqmodel.experiment.results import FEWEST, Comparison, Difference, Outcome,
 from seqmodel.experiment.studies import Studies
 from seqmodel.files import write_file
 from seqmodel.media.definitions import SPLITS
-from seqmodel.media.words import duration_text, epochs_text, listed, plural, spaced
+from seqmodel.media.words import (
+    aligned,
+    csv_text,
+    duration_text,
+    epochs_text,
+    listed,
+    plural,
+    spaced,
+)
 from seqmodel.plots import plot_curves
 from seqmodel.report.origin import provenance, short_path
 from seqmodel.report.page import parts
@@ -42,6 +48,7 @@ SEED = 1
 """Seed of the samples."""
 MAX_NAMED = 4
 """With more variants than this, the title gives their number, not their names."""
+LATEX = str.maketrans({"±": r"$\pm$"} | {character: f"\\{character}" for character in "&%$#_{}"})
 BOLD = "Bold: the best on {}, and those not told apart from it or that may yet catch up."
 
 
@@ -52,26 +59,7 @@ def write_results(studies: Studies, folder: Path, command: str) -> tuple[str, li
     the page. Returns the printed results and the names of the files.
     """
     comparisons = results(studies)
-    notes = _notes(studies.plan)
-    files = {
-        "table.md": as_markdown(comparisons, notes),
-        "table.tex": as_latex(comparisons),
-        "table.csv": as_csv(comparisons),
-        "differences.csv": differences_csv(comparisons),
-        "table.json": as_json(comparisons, studies.plan.to_json()),
-    }
-    for name, content in files.items():
-        write_file(folder / name, content.encode(errors="backslashreplace"))
-    for comparison in comparisons:  # the winners, as in Figures 2 and 3 of Chung et al. 2014
-        winners = [o for o in comparison.outcomes if o.seeds and o.seeds[0].metrics]
-        if curves := {winner.name: winner.seeds[0].metrics for winner in winners}:
-            plot_curves(folder / f"curves-{comparison.dataset}.png", comparison.dataset, curves)
-    page = comparison_page(studies.plan, comparisons, folder, notes, command)
-    write_file(folder / "report.html", render(page).encode())
-    return as_text(comparisons, notes), [*files, "report.html"]
-
-
-def _notes(plan: Plan) -> Sequence[str]:
+    plan = studies.plan
     seeds = f"{plan.seeds} seeds" if plan.seeds > 1 else "one seed"
     notes = [f"Nats per frame; {seeds} each{'' if plan.space else ', without a search'}."]
     if plan.search == "tpe":
@@ -79,7 +67,22 @@ def _notes(plan: Plan) -> Sequence[str]:
             "The search depends on the order in which runs end: with several processes, a rerun "
             "may choose differently."
         )
-    return notes
+    files = {
+        "table.md": as_markdown(comparisons, notes),
+        "table.tex": as_latex(comparisons),
+        "table.csv": as_csv(comparisons),
+        "differences.csv": differences_csv(comparisons),
+        "table.json": as_json(comparisons, plan.to_json()),
+    }
+    for name, content in files.items():
+        write_file(folder / name, content.encode(errors="backslashreplace"))
+    for comparison in comparisons:  # the winners, as in Figures 2 and 3 of Chung et al. 2014
+        winners = [o for o in comparison.outcomes if o.seeds and o.seeds[0].metrics]
+        if curves := {winner.name: winner.seeds[0].metrics for winner in winners}:
+            plot_curves(folder / f"curves-{comparison.dataset}.png", comparison.dataset, curves)
+    page = comparison_page(plan, comparisons, folder, notes, command)
+    write_file(folder / "report.html", render(page).encode())
+    return as_text(comparisons, notes), [*files, "report.html"]
 
 
 def comparison_page(
@@ -132,7 +135,7 @@ def _section(comparison: Comparison, folder: Path) -> parts.Section:
     if any("learning_rate" in trial.params for o in comparison.outcomes for trial in o.trials):
         section_parts.append(_searches(comparison))
     section_parts += [*_samples(comparison, folder), _runs(comparison)]
-    remarks = tuple(f"{line}." for line in (*verdicts(comparison), *caveats(comparison)))
+    remarks = tuple(f"{line}." for line in (*verdicts(comparison.compared), *caveats(comparison)))
     return parts.Section(comparison.dataset, tuple(section_parts), remarks)
 
 
@@ -176,10 +179,10 @@ def _searches(comparison: Comparison) -> parts.Scatter:
                 outcome.name,
                 trial.params["learning_rate"],
                 trial.valid,
-                f"trial {trial.index}, {trial.ended}",
+                f"trial {k}, {trial.ended}",
             )
             for outcome in comparison.outcomes
-            for trial in outcome.trials
+            for k, trial in enumerate(outcome.trials)
             if trial.valid is not None
         )
     )
@@ -208,7 +211,7 @@ def _runs(comparison: Comparison) -> parts.Table:
     rows = [
         parts.Row(
             (
-                f"{outcome.name}, {kind} {attempt.index + (kind == 'seed')}",
+                f"{outcome.name}, {kind} {k}",
                 *(f"{attempt.params[key]:.3g}" if key in attempt.params else "" for key in columns),
                 tuple(line["valid_nats_per_frame"] for line in attempt.metrics),
                 "" if attempt.valid is None else f"{attempt.valid:.4f}",
@@ -219,8 +222,8 @@ def _runs(comparison: Comparison) -> parts.Table:
             series=outcome.name,
         )
         for outcome in comparison.outcomes
-        for kind, attempts in (("trial", outcome.trials), ("seed", outcome.seeds))
-        for attempt in attempts
+        for kind, first, attempts in (("trial", 0, outcome.trials), ("seed", 1, outcome.seeds))
+        for k, attempt in enumerate(attempts, first)
     ]
     text = ("valid over epochs", "ended")
     return parts.Table(names, tuple(rows), "All runs", collapsed=True, text=text)
@@ -241,8 +244,8 @@ def table_rows(comparison: Comparison) -> list[list[str]]:
     figures = []
     for split in (split for split in SPLITS if split in comparison.lengths):
         figures.append(row(split, partial(_figure, comparison, split)))
-        if split == comparison.judged and comparison.against is not None:
-            figures.append(row(f"above {comparison.against}", partial(_from_reference, comparison)))
+        if split == comparison.judged and (against := comparison.plan.against) is not None:
+            figures.append(row(f"above {against}", partial(_from_reference, comparison)))
     return [
         *figures,
         row("hidden", _sizes),
@@ -259,14 +262,9 @@ def time_row(comparison: Comparison) -> list[str]:
     return ["training time", *(duration_text(fmean(each)) if each else "" for each in seconds)]
 
 
-def verdicts(comparison: Comparison) -> list[str]:
-    """Which differences are real, one line for each compared pair."""
-    return _verdicts(comparison.compared)
-
-
 def joint_verdicts(comparisons: Sequence[Comparison]) -> list[str]:
     """The same for the mean over datasets if the same split decides, for pairs named in advance."""
-    planned = [each for each in comparisons if each.against is not None or each.all_pairs]
+    planned = [each for each in comparisons if each.plan.against is not None or each.plan.all_pairs]
     if len(planned) < 2 or len({each.judged for each in planned}) > 1:
         return []
     gaps: list[dict[tuple[str, str], Difference]] = []
@@ -275,10 +273,11 @@ def joint_verdicts(comparisons: Sequence[Comparison]) -> list[str]:
         gaps.append(dict(both) | {(k, i): gap.reversed() for (i, k), gap in both})
     pairs = [pair for pair in planned[0].compared if all(pair in each for each in gaps)]
     joint = {pair: jointly([each[pair] for each in gaps]) for pair in pairs}
-    return [f"over {len(planned)} datasets: {line}" for line in _verdicts(joint)]
+    return [f"over {len(planned)} datasets: {line}" for line in verdicts(joint)]
 
 
-def _verdicts(compared: Mapping[tuple[str, str], Difference]) -> list[str]:
+def verdicts(compared: Mapping[tuple[str, str], Difference]) -> list[str]:
+    """Which differences are real, one line for each compared pair."""
     lines = []
     for (first, second), difference in compared.items():
         behind = difference.mean >= 0
@@ -307,7 +306,7 @@ def caveats(comparison: Comparison) -> list[str]:
         lines.append(f"{start} a trivial model on {comparison.judged}")
     if improving := _names(comparison.improving()):
         lines.append(f"{listed(improving)} still improved in the last epoch: more epochs may help")
-    for name in comparison.space:
+    for name in comparison.plan.space:
         if at_end := _names(comparison.at_end(name)):
             start = f"the best {spaced(name)} of {listed(at_end)} is at an end of the range"
             lines.append(f"{start} searched: values beyond it may be better")
@@ -316,7 +315,7 @@ def caveats(comparison: Comparison) -> list[str]:
 
 def _remarks(comparison: Comparison) -> list[str]:
     """The verdicts, the best trivial model of each split, and the caveats."""
-    lines = verdicts(comparison)
+    lines = verdicts(comparison.compared)
     if comparison.judged == "valid":
         lines.append("there is no test: valid decides, which also chose epochs and settings")
     for split in SPLITS:
@@ -330,13 +329,7 @@ def as_text(comparisons: Sequence[Comparison], notes: Sequence[str]) -> str:
     """The tables for a terminal."""
     blocks = []
     for comparison in comparisons:
-        grid = [*_grid(comparison), time_row(comparison)]
-        first, *widths = (max(map(len, column)) for column in zip(*grid, strict=True))
-        table = [
-            f"{label:{first}}"
-            + "".join(f"  {cell:>{width}}" for cell, width in zip(cells, widths, strict=True))
-            for label, *cells in grid
-        ]
+        table = aligned([*_grid(comparison), time_row(comparison)])
         blocks.append("\n".join([*map(str.rstrip, table), *_remarks(comparison)]))
     last = [*joint_verdicts(comparisons), *notes]
     return "\n\n".join([*blocks, *(["\n".join(last)] if last else [])])
@@ -368,12 +361,11 @@ def as_latex(comparisons: Sequence[Comparison]) -> str:
 
 
 def _caption(comparison: Comparison) -> str:
-    """An explanation of a table's figures."""
     seeds = max((len(outcome.scored) for outcome in comparison.outcomes), default=0)
     varying = " ± the standard deviation over seeds" if seeds > 1 else ", one seed"
     caption = f"Nats per frame on {comparison.dataset}: mean{varying}."
-    if comparison.against is not None:
-        caption += f" The row above {comparison.against}: how many more than {comparison.against}"
+    if (against := comparison.plan.against) is not None:
+        caption += f" The row above {against}: how many more than {against}"
         conclusive = any(gap.conclusive for gap in comparison.compared.values())
         interval = " ± half an interval of at least 95 % that allows for all pairs, seeds, pieces"
         caption += f"{interval if conclusive else ''}, on {comparison.judged}."
@@ -393,7 +385,7 @@ def differences_csv(comparisons: Sequence[Comparison]) -> str:
             ends = map(str, gap.interval) if gap.conclusive else ("", "")
             pair = c.dataset, c.judged, name, against
             rows.append([*pair, repr(gap.mean), *ends, gap.verdict, gap.doubt])
-    return _csv(rows)
+    return csv_text(rows)
 
 
 def as_csv(comparisons: Sequence[Comparison]) -> str:
@@ -404,13 +396,7 @@ def as_csv(comparisons: Sequence[Comparison]) -> str:
             for k, nats in zip(o.scored, c.figures(o, split).tolist(), strict=True):
                 seed = o.config.seed + k if o.config else k
                 rows.append([c.dataset, o.name, split, str(seed), repr(nats)])
-    return _csv(rows)
-
-
-def _csv(rows: Iterable[Sequence[str]]) -> str:
-    file = io.StringIO()
-    csv.writer(file, lineterminator="\n").writerows(rows)
-    return file.getvalue()
+    return csv_text(rows)
 
 
 def as_json(comparisons: Sequence[Comparison], plan: Mapping[str, Any]) -> str:
@@ -440,7 +426,9 @@ def _values(comparison: Comparison) -> dict[str, Any]:
                 },
                 "above_the_best": None if gap is None else _gap_values(gap),
                 "still_improving": outcome in comparison.improving(),
-                "at_end_of_range": [n for n in comparison.space if outcome in comparison.at_end(n)],
+                "at_end_of_range": [
+                    name for name in comparison.plan.space if outcome in comparison.at_end(name)
+                ],
                 "trials": [
                     {"found": dict(run.params), "valid_nats_per_frame": run.valid}
                     | {"epochs": epochs_of(run.metrics), "ended": run.ended}
@@ -487,7 +475,7 @@ def _figure(comparison: Comparison, split: str, outcome: Outcome) -> str:
 
 def _from_reference(comparison: Comparison, outcome: Outcome) -> str:
     """The difference in nats per frame from the reference, with the margin if there is one."""
-    gap = comparison.compared.get((str(comparison.against), outcome.name))
+    gap = comparison.compared.get((str(comparison.plan.against), outcome.name))
     if gap is None:
         return ""
     return f"{gap.mean:+.3f} ± {gap.margin:.3f}" if gap.conclusive else f"{gap.mean:+.3f}"
@@ -519,6 +507,4 @@ def _markdown_row(cells: Sequence[str]) -> str:
 
 
 def _latex_escape(cell: str) -> str:
-    for character in "&%$#_{}":
-        cell = cell.replace(character, "\\" + character)
-    return cell.replace("±", r"$\pm$")
+    return cell.translate(LATEX)

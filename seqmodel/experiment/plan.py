@@ -28,12 +28,8 @@ QUICK_EPOCHS = 60
 """The most epochs of such a run; tiny datasets would need thousands."""
 MAX_NAME_BYTES = 240
 """Maximum bytes of a dataset's name, which is part of longer ones; file systems allow 255."""
-FIELD_NAMES = {
-    "sources": "datasets",
-    "space": "settings to tune",
-    "quick": "--quick",
-}
-"""Fields of a plan whose names would be unclear in a message."""
+KEPT = {"settings": "settings", "search": "search", "space": "settings to tune", "quick": "--quick"}
+"""Fields of a plan that cannot change once it has begun -> what messages call them."""
 
 
 @dataclass(frozen=True)
@@ -155,16 +151,14 @@ class Plan:
             if ours.get(name, fingerprint) != fingerprint:
                 return f"data of {name}"
         if not theirs.keys() <= ours.keys():
-            return FIELD_NAMES["sources"]
+            return "datasets"
         if not all(variant in self.variants for variant in other.variants):
             return "variants"
         for name in ("trials", "seeds"):
             if getattr(self, name) < getattr(other, name):
                 return name
-        for name in ("settings", "search", "space", "quick"):
-            if getattr(self, name) != getattr(other, name):
-                return FIELD_NAMES.get(name, name)
-        return None
+        changed = (k for k in KEPT if getattr(self, k) != getattr(other, k))
+        return next(map(KEPT.__getitem__, changed), None)
 
     def ready(self, ended: int) -> int:
         """How many trials of a cell may have begun once the first `ended` ones have ended.
@@ -245,9 +239,7 @@ def sources_of(paths: Sequence[Path]) -> tuple[Source, ...]:
     sources: list[Source] = []
     for path in paths:
         dataset = open_dataset(path)
-        for split in ("train", "valid"):
-            if split not in dataset.splits:
-                raise SeqmodelError(f"{path} has no pieces in {split}, which compare needs")
+        dataset.check_trainable()
         name = _folder_name(path.resolve().name)
         if name.casefold() in (source.name.casefold() for source in sources):
             raise UsageError(f"two datasets are named {name}, ignoring case: rename one")
@@ -306,13 +298,13 @@ def default_space(search: str, *, paper: bool) -> dict[str, Range]:
 
 
 def parse_range(text: str) -> tuple[str, Range]:
-    """The setting and its range from KEY=low..high; UsageError for anything else."""
+    """The setting and its range from KEY=LOW..HIGH; UsageError for anything else."""
     key, _, bounds = text.partition("=")
     low, _, high = bounds.partition("..")
     try:
         numbers = float(low), float(high)
     except ValueError:
-        raise UsageError(f"--tune takes KEY=low..high, not {text!r}") from None
+        raise UsageError(f"--tune takes KEY=LOW..HIGH, not {text!r}") from None
     allowed = field_types(key)
     if float not in allowed and int not in allowed:
         raise UsageError(f"--tune {key}: only numeric settings have a range")

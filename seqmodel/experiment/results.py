@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache, cached_property
 from itertools import combinations, permutations
 from statistics import fmean
@@ -15,7 +15,7 @@ from optuna.trial import FrozenTrial
 from seqmodel.config import Config
 from seqmodel.data.dataset import Dataset
 from seqmodel.evaluation.baselines import baselines
-from seqmodel.experiment.plan import Cell, Plan, Range
+from seqmodel.experiment.plan import Cell, Plan
 from seqmodel.experiment.studies import ENDED, METRICS, SCORES, Studies
 from seqmodel.media.words import spaced
 from seqmodel.model.build import meta_model
@@ -79,7 +79,6 @@ class Difference(NamedTuple):
 class Attempt:
     """One run: a trial of the search, or a seed of its winner."""
 
-    index: int
     params: Mapping[str, Any]
     """The settings that the search chose."""
     ended: str | None
@@ -136,7 +135,6 @@ class Outcome:
 
     @property
     def name(self) -> str:
-        """The variant's name."""
         return self.cell.variant.name
 
     @property
@@ -154,12 +152,7 @@ class Comparison:
     baselines: Mapping[str, Mapping[str, float]]
     """Split -> trivial model -> nats per frame."""
     outcomes: Sequence[Outcome]
-    space: Mapping[str, Range] = field(default_factory=dict)
-    """Setting -> the range searched."""
-    against: str | None = None
-    """The variant that all others are compared with; None: the best."""
-    all_pairs: bool = False
-    """Whether all pairs are compared."""
+    plan: Plan
 
     @property
     def judged(self) -> str:
@@ -190,8 +183,9 @@ class Comparison:
         """By how many nats per frame the second of each requested pair is behind the first."""
         names = [outcome.name for outcome in self.ranked()]
         pairs = [*combinations(range(len(names)), 2)]
-        if not self.all_pairs:
-            first = names.index(self.against) if self.against in names else 0
+        if not self.plan.all_pairs:
+            against = self.plan.against
+            first = names.index(against) if against in names else 0
             pairs = [(first, k) for k in range(len(names)) if k != first]
         return {(names[i], names[k]): self._between[i, k] for i, k in pairs}
 
@@ -220,7 +214,7 @@ class Comparison:
 
     def at_end(self, name: str) -> list[Outcome]:
         """Outcomes whose search chose an end of a setting's range, or of the rates tried."""
-        bounds, at_end = self.space[name], list[Outcome]()
+        bounds, at_end = self.plan.space[name], list[Outcome]()
         for outcome in (o for o in self.outcomes if name in o.params):
             tried = [trial.params[name] for trial in outcome.trials if name in trial.params]
             ends = outcome.params[name] in (min(tried), max(tried))
@@ -234,7 +228,7 @@ class Comparison:
         One of its settings is at an end of the range, or it still improved in its last epoch, and
         by more than `behind` in the second half of its epochs: a verdict is withheld.
         """
-        for name in self.space:
+        for name in self.plan.space:
             if worse in self.at_end(name):
                 return f"the {spaced(name)} of {worse.name} is at an end of the range searched"
         gain = fmean(seed.gain for seed in worse.seeds) if worse.seeds else 0.0
@@ -257,43 +251,38 @@ def results(studies: Studies) -> list[Comparison]:
     for source in plan.sources:
         cells, dataset = [Cell(source, variant) for variant in plan.variants], source.dataset()
         outcomes = [_outcome(studies, cell, dataset) for cell in cells]
-        lengths = {split: dataset[split].lengths for split in dataset.splits}
-        baselines = _baselines(plan, cells, dataset)
-        options = plan.space, plan.against, plan.all_pairs
-        comparisons.append(Comparison(source.name, lengths, baselines, outcomes, *options))
+        splits, frame = {name: dataset[name] for name in dataset.splits}, dataset.frame
+        lengths = {name: split.lengths for name, split in splits.items()}
+        discrete = output_class(plan.config(cells[0], dataset, {}, 0), frame).discrete
+        trivial = {
+            name: baselines(splits["train"], split, frame, discrete=discrete)
+            for name, split in splits.items()
+        }
+        comparisons.append(Comparison(source.name, lengths, trivial, outcomes, plan))
     return comparisons
 
 
 def _outcome(studies: Studies, cell: Cell, dataset: Dataset) -> Outcome:
-    number, best = (studies.winner(cell) if studies.searched(cell) else None) or (None, None)
+    trials, seeds = studies.trials(cell), studies.seeds(cell).runs()
+    number, best = (studies.winner(cell) if trials.complete() else None) or (None, None)
     config = None if best is None else studies.plan.config(cell, dataset, best.params, 0)
-    seeds = studies.seeds(cell).indexed()
-    scores = {k: seed.user_attrs[SCORES] for k, seed in seeds.items() if SCORES in seed.user_attrs}
+    found = enumerate(seed.user_attrs for seed in seeds)
+    scores = {k: attributes[SCORES] for k, attributes in found if SCORES in attributes}
     return Outcome(
         cell,
         config,
         number,
         None if config is None else meta_model(config, dataset.frame).parameter_counts(),
-        [_attempt(*each) for each in studies.trials(cell).indexed().items()],
-        [_attempt(*each) for each in seeds.items()],
+        [*map(_attempt, trials.runs())],
+        [*map(_attempt, seeds)],
         {s: np.array([score[s] for score in scores.values()]) for s in dataset.splits if scores},
         [*scores],
     )
 
 
-def _attempt(index: int, trial: FrozenTrial) -> Attempt:
+def _attempt(trial: FrozenTrial) -> Attempt:
     attributes = trial.user_attrs
-    return Attempt(index, trial.params, attributes.get(ENDED), attributes.get(METRICS, []))
-
-
-def _baselines(plan: Plan, cells: Sequence[Cell], dataset: Dataset) -> dict[str, dict[str, float]]:
-    """The baselines of each split, as densities or probabilities like all models."""
-    frame, train = dataset.frame, dataset["train"]
-    discrete = output_class(plan.config(cells[0], dataset, {}, 0), frame).discrete
-    return {
-        split: baselines(train, dataset[split], frame, discrete=discrete)
-        for split in dataset.splits
-    }
+    return Attempt(trial.params, attributes.get(ENDED), attributes.get(METRICS, []))
 
 
 def jointly(gaps: Sequence[Difference]) -> Difference:

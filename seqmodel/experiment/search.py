@@ -9,7 +9,7 @@ the files of the best draw, and all draws under draws/.
 
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -81,7 +81,7 @@ def run_next(studies: Studies, cell: Cell, study: Study, settings: Config, train
     def objective(trial: Trial, index: int) -> float:
         params: Mapping[str, Any] = {}
         if study.kind == "trial":
-            params = _suggest(trial, index, studies.plan, settings, study.indexed())
+            params = _suggest(trial, index, studies.plan, settings, study.runs())
         elif winner := studies.winner(cell):
             params = winner[1].params
         return train(trial, index, params)
@@ -90,7 +90,7 @@ def run_next(studies: Studies, cell: Cell, study: Study, settings: Config, train
 
 
 def _suggest(
-    trial: Trial, index: int, plan: Plan, settings: Config, trials: Mapping[int, FrozenTrial]
+    trial: Trial, index: int, plan: Plan, settings: Config, trials: Sequence[FrozenTrial]
 ) -> dict[str, Any]:
     """The settings that the search tries in the trial of this index, one of the `trials` so far.
 
@@ -103,7 +103,7 @@ def _suggest(
     if plan.search == "bracket":
         widest = plan.space["learning_rate"]
         rate = min(max(settings.learning_rate, widest.low), widest.high)
-        before = [trials[k] for k in range(1, index - (index - 1) % 2)]
+        before = trials[1 : index - (index - 1) % 2]
         figures = {rate: figure_of(trials[0])}
         figures |= {trial.params["learning_rate"]: figure_of(trial) for trial in before}
         fixed = {"learning_rate": next_rates(figures, widest)[(index - 1) % 2] if index else rate}
@@ -227,7 +227,7 @@ def search(
     while (study := studies.unfinished(cell)) is not None:
         run_next(studies, cell, study, settings, train)
     lines = ""
-    for number, trial in studies.trials(cell).indexed().items():
+    for number, trial in enumerate(studies.trials(cell).runs()):
         draw = {"draw": number, "learning_rate": trial.params["learning_rate"]}
         draw |= {"valid_nats_per_frame": trial.value, "ended": trial.user_attrs[ENDED]}
         lines += json.dumps(draw, allow_nan=False) + "\n"

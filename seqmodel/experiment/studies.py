@@ -145,7 +145,7 @@ class Studies:
         if cell.name in self._seeds:
             return self._seeds[cell.name]
         study = self._study("seed", f"{cell.name}/seeds", self.plan.seeds)
-        if not self.searched(cell):
+        if not self.trials(cell).complete():  # its winner is not known yet
             return study
         number, _ = self.winner(cell) or (-1, None)
         recorded = study.optuna.user_attrs.get(WINNER)
@@ -167,14 +167,9 @@ class Studies:
 
     def winner(self, cell: Cell) -> tuple[int, FrozenTrial] | None:
         """The best trial and its index, the first of equals; None before any epoch has ended."""
-        trials = self.trials(cell).indexed()
-        figures = {k: figure_of(trial) for k, trial in trials.items()}
-        best = min(figures, key=lambda k: (figures[k], k), default=-1)
-        return (best, trials[best]) if figures.get(best, math.inf) < math.inf else None
-
-    def searched(self, cell: Cell) -> bool:
-        """Whether the search of a cell has ended, so that its winner is known."""
-        return self.trials(cell).complete()
+        trials = enumerate(self.trials(cell).runs())
+        best = min(trials, key=lambda run: figure_of(run[1]), default=None)
+        return None if best is None or math.isinf(figure_of(best[1])) else best
 
     def unfinished(self, cell: Cell) -> "Study | None":
         """The first incomplete study of the cell: each needs the one before."""
@@ -186,7 +181,7 @@ class Studies:
 
     def counts(self, cell: Cell) -> Counts:
         trials, seeds = self.trials(cell), self.seeds(cell)
-        repeated = seeds.done() if self.searched(cell) else 0
+        repeated = seeds.done() if trials.complete() else 0
         return Counts(trials.count, trials.done(), seeds.count, repeated)
 
     def _study(
@@ -213,8 +208,8 @@ class Study:
         self.kind, self.optuna, self.count, self._ready = kind, study, count, ready
         self._complete = False  # once True it stays so, which saves further database queries
 
-    def indexed(self) -> dict[int, FrozenTrial]:
-        """Index -> the trial, the last one if it was queued again.
+    def runs(self) -> list[FrozenTrial]:
+        """The trials by their index: of one that was queued again, the last.
 
         Without those that may not begin yet (two simultaneous processes can begin one too many),
         and those that older versions ended without running.
@@ -224,7 +219,7 @@ class Study:
             if trial.state != TrialState.PRUNED or ENDED in trial.user_attrs:
                 last[root(trial)] = trial
         trials = [*last.values()]
-        return dict(enumerate(trials[: self._startable(trials)]))
+        return trials[: self._startable(trials)]
 
     def _startable(self, trials: Iterable[FrozenTrial]) -> int:
         """How many trials may have begun, given the state of those that have."""
@@ -233,13 +228,13 @@ class Study:
 
     def has_unclaimed(self) -> bool:
         """Whether there is a trial that no process has claimed."""
-        trials = self.indexed().values()
+        trials = self.runs()
         waiting = any(trial.state == TrialState.WAITING for trial in trials)
         return waiting or len(trials) < self._startable(trials)
 
     def done(self) -> int:
         if not self._complete:
-            ended = sum(map(_ended, self.indexed().values()))
+            ended = sum(map(_ended, self.runs()))
             self._complete = ended == self.count
         return self.count if self._complete else ended
 
@@ -256,7 +251,7 @@ class Study:
             warnings.simplefilter("ignore", ExperimentalWarning)
             optuna.storages.fail_stale_trials(self.optuna)
         cutoff = datetime.now() - timedelta(seconds=GRACE)
-        for trial in self.indexed().values():
+        for trial in self.runs():
             if trial.state not in (TrialState.RUNNING, TrialState.FAIL):
                 continue
             worker, began = trial.user_attrs.get(WORKER), trial.datetime_start
@@ -275,7 +270,7 @@ class Study:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # of heartbeats, which are sent below
             trial = self.optuna.ask()
-        numbers, value = [taken.number for taken in self.indexed().values()], None
+        numbers, value = [taken.number for taken in self.runs()], None
         if trial.number not in numbers:  # it keeps its place until it may begin
             self.optuna.tell(trial, state=TrialState.FAIL)
             requeue(self.optuna, self.optuna.trials[trial.number])
@@ -308,15 +303,14 @@ def status_of(studies: Studies, folder: Path) -> dict[str, Any]:
     runs = done = 0
     left = gained = spent = 0.0
     for cell in studies.plan.cells():
-        counts, trials = studies.counts(cell), studies.trials(cell).indexed()
-        best = min(map(figure_of, trials.values()), default=math.inf)
+        counts, trials = studies.counts(cell), studies.trials(cell).runs()
+        best = min(map(figure_of, trials), default=math.inf)
         figure = {"best_valid_nats_per_frame": None if math.isinf(best) else best}
         cells.append({"cell": cell.name, **counts._asdict(), **figure})
         runs, done, left = runs + counts.total, done + counts.done, left + counts.left
-        started = {f"{cell.name}/trial-{k}": trial for k, trial in trials.items()}
-        seeds = studies.seeds(cell).indexed()
-        started |= {f"{cell.name}/seed-{k}": trial for k, trial in seeds.items()}
-        for name, trial in started.items():
+        started = [(f"{cell.name}/trial-{k}", trial) for k, trial in enumerate(trials)]
+        seeds = enumerate(studies.seeds(cell).runs())
+        for name, trial in (*started, *((f"{cell.name}/seed-{k}", seed) for k, seed in seeds)):
             size = weight(name)
             if _ended(trial):
                 gained += size

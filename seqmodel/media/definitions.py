@@ -565,9 +565,9 @@ class Medium(Protocol):
         """What an older version's dataset lacks of `FrameDefinition.metres`; None if nothing."""
         return None
 
-    def split_advice(self, manifest: Mapping[str, Any]) -> str | None:
-        """What to do about an empty split, if adding files would not help."""
-        return None
+    def split_advice(self, manifest: Mapping[str, Any]) -> str:
+        """What to do about an empty split."""
+        return "add files, or put them into folders named train and valid"
 
     def sampling(self, frame: FrameDefinition, request: SampleRequest) -> Sampling:
         """Check the request and read its primer.

@@ -7,7 +7,6 @@ from numpy.typing import NDArray
 
 from seqmodel.data.dataset import Dataset, Split
 from seqmodel.errors import SeqmodelError, UsageError
-from seqmodel.evaluation.evaluate import label_index
 from seqmodel.media.definitions import Classifier, Comparison, PieceSet
 from seqmodel.media.registry import medium_of
 from seqmodel.media.samples import Progress, no_progress
@@ -43,12 +42,12 @@ class Judge(NamedTuple):
 
 
 def judge_of(run: Run, dataset: Dataset, split: str, label: str) -> Judge:
-    """The judge of one of the run's labels, which learns only from its train.
+    """The judge of one of the labels that the run knows, which learns only from its train.
 
-    UsageError if the run does not know the label, no judge can learn it, or the split is train
-    itself; SeqmodelError if train cannot be opened.
+    UsageError if no judge can learn it, or the split is train itself; SeqmodelError if train cannot
+    be opened.
     """
-    place, train = label_index(run, label, "--judge"), _training_split(run, dataset)
+    place, train = [*run.model.known_labels].index(label), _training_split(run, dataset)
     if split == train.name:
         raise UsageError("--judge learns from train: name another --split")
     values = train.labels(run.model.known_labels)[:, place]

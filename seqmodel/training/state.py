@@ -85,13 +85,12 @@ class TrainingState:
     def tensors(self) -> dict[str, Tensor]:
         """All tensors under their names in a checkpoint."""
         tensors = model_tensors(self.model)
-        tensors |= _with_prefix(OPTIMIZER, self.optimizer.tensors())
+        tensors |= {OPTIMIZER + name: t for name, t in self.optimizer.tensors().items()}
         if self.average is not None:
-            tensors |= _with_prefix(AVERAGE, tensors_of(self.average))
+            tensors |= {AVERAGE + name: t for name, t in tensors_of(self.average).items()}
         return tensors | self.carry_tensors()
 
     def carry_tensors(self) -> dict[str, Tensor]:
-        """The tensors of the carries."""
         return {
             f"{self._prefix(part)}{k}": tensor
             for part, carry in self.carries.items()
@@ -150,10 +149,6 @@ def fixed_threads(config: Config) -> Iterator[None]:
 def detached(carry: Carry) -> Carry:
     """A copy of the carry without its graph: a view would keep the whole window in memory."""
     return carry.like([tensor.detach().clone() for tensor in carry.tensors()])
-
-
-def _with_prefix(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    return {prefix + name: tensor for name, tensor in tensors.items()}
 
 
 def _without_prefix(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -449,6 +449,9 @@ bench --device tpu -> 2
 export nowhere x.zip -> 1
 export {run} x.html --label a=b -> 2
 compare --units foo -> 2
+compare --preset foo -> 2
+eval {run} --classify a -> 2
+eval {run} --samples 3 --judge a -> 2
 sample o.mid --run nowhere -> 1
 sample o.mid --run {audio_run} -> 2
 sample o.mid --run {run} --min-length 9 -> 2

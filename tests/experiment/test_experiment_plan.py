@@ -101,7 +101,7 @@ def test_a_range_has_the_type_of_its_setting():
 
 
 INVALID = {
-    "dropout=0": "--tune takes KEY=low..high, not 'dropout=0'",
+    "dropout=0": "--tune takes KEY=LOW..HIGH, not 'dropout=0'",
     "unit=1..2": "--tune unit: only numeric settings have a range",
     "dropout=0.5..0.1": "a range goes from a low to a high number, not 0.5..0.1",
     "learning_rate=0..1": "learning rates must be above 0, not 0.0..1.0",

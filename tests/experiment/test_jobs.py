@@ -67,7 +67,7 @@ def test_a_killed_process_is_replaced_and_all_outlive_their_server(task):
     assert len(killed) == 2
     # What `--status` tells of runs on other hosts.
     studies = Studies.load(open_storage(task.folder, None), "e")
-    trials = studies.trials(studies.plan.cells()[0]).indexed().values()
+    trials = studies.trials(studies.plan.cells()[0]).runs()
     assert {trial.user_attrs[EPOCHS] for trial in trials} == {2}
 
 

@@ -98,7 +98,7 @@ def test_tpe_begins_with_the_given_settings_if_they_are_in_range(make_config):
     """Guards against a search that ends worse than no search."""
     for given in (0.02, 0.5):
         config, trial = make_config(learning_rate=given), optuna.create_study().ask()
-        rate = _suggest(trial, 0, TPE, config, {})["learning_rate"]
+        rate = _suggest(trial, 0, TPE, config, [])["learning_rate"]
         assert rate == given if given == 0.02 else 1e-3 <= rate <= 3e-2
 
 
@@ -110,7 +110,7 @@ def test_a_trial_killed_before_it_had_a_rate_draws_the_same_one(make_config):
         study.tell(study.ask(), 1.0)
         if killed:
             study.tell(study.ask(), state=TrialState.FAIL)
-        rates.append(_suggest(study.ask(), 1, TPE, make_config(), {})["learning_rate"])
+        rates.append(_suggest(study.ask(), 1, TPE, make_config(), [])["learning_rate"])
     assert rates[0] == rates[1]
 
 
@@ -146,7 +146,7 @@ def test_a_bracket_goes_on_from_what_was_best(whole_bracket, by_bracket):
         SimpleNamespace(params={"learning_rate": rate}, value=nats, state=TrialState.COMPLETE)
         for rate, nats in ((0.01, 2.0), (0.0025, 1.0))
     ]
-    upper = _suggest(optuna.create_study().ask(), 2, plan, by_bracket, dict(enumerate(trials)))
+    upper = _suggest(optuna.create_study().ask(), 2, plan, by_bracket, trials)
     assert upper["learning_rate"] == pytest.approx(0.04)
     assert [plan.ready(k) for k in range(9)] == [3, 3, 3, 5, 5, 7, 7, 8, 8]
     assert replace(plan, trials=2).ready(0) == 2

@@ -110,16 +110,16 @@ def test_the_trial_of_a_dead_process_is_queued_under_its_index(study):
     begin(study, "dead")
     study.requeue_abandoned(lambda worker: worker == "dead")
     study.requeue_abandoned(lambda worker: worker == "dead")  # the second call changes nothing
-    states = {k: trial.state for k, trial in study.indexed().items()}
+    states = {k: trial.state for k, trial in enumerate(study.runs())}
     assert states == {0: TrialState.RUNNING, 1: TrialState.WAITING}
     assert study.has_unclaimed()
     taken = begin(study, "alive")
-    assert study.indexed()[1].number == taken.number
+    assert study.runs()[1].number == taken.number
     begin(study, "alive")
-    assert list(study.indexed()) == [0, 1, 2]
+    assert len(study.runs()) == 3
     assert not study.has_unclaimed()
     begin(study, "alive")  # two processes took the last one at once
-    assert list(study.indexed()) == [0, 1, 2]
+    assert len(study.runs()) == 3
     study.optuna.tell(taken, 1.0)
     assert (study.done(), study.complete()) == (1, False)
 
@@ -128,10 +128,10 @@ def test_a_trial_may_stay_unclaimed_for_a_while(study, monkeypatch):
     """Its process has had no time to claim it; later, that process must have died."""
     begin(study)
     study.requeue_abandoned(lambda worker: True)
-    assert study.indexed()[0].state == TrialState.RUNNING
+    assert study.runs()[0].state == TrialState.RUNNING
     monkeypatch.setattr("seqmodel.experiment.studies.GRACE", -1)
     study.requeue_abandoned(lambda worker: True)
-    assert study.indexed()[0].state == TrialState.WAITING
+    assert study.runs()[0].state == TrialState.WAITING
 
 
 def test_a_host_without_heartbeats_loses_its_trial(tmp_path, monkeypatch):
@@ -147,4 +147,4 @@ def test_a_host_without_heartbeats_loses_its_trial(tmp_path, monkeypatch):
     assert not study.has_unclaimed()
     time.sleep(2.1)  # the database counts whole seconds
     study.requeue_abandoned(lambda worker: False)
-    assert {k: trial.state for k, trial in study.indexed().items()} == {0: TrialState.WAITING}
+    assert {k: trial.state for k, trial in enumerate(study.runs())} == {0: TrialState.WAITING}

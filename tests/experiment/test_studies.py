@@ -56,7 +56,7 @@ def test_the_first_of_equals_wins_and_a_diverged_one_never_does(studies, figures
     """Guards against an experiment that waits for seeds of nothing."""
     (cell,) = studies.plan.cells()
     tell(studies.trials(cell), *figures[:4])
-    assert not studies.searched(cell)
+    assert not studies.trials(cell).complete()
     tell(studies.trials(cell), figures[4])
     assert (studies.winner(cell) or [None])[0] == winner
     assert studies.complete() == (winner is None)
@@ -66,7 +66,7 @@ def test_a_search_grows_and_its_seeds_stay_where_they_belong(studies, tmp_path):
     """Guards against runs of a former winner that count for the new one."""
     (cell,) = studies.plan.cells()
     tell(studies.trials(cell), 5.0, None, 6.0, 4.0, 2.0)
-    assert (studies.searched(cell), studies.winner(cell)[0]) == (True, 4)
+    assert (studies.trials(cell).complete(), studies.winner(cell)[0]) == (True, 4)
     tell(studies.seeds(cell), 1.0, 1.1)
     surplus = studies.trials(cell).optuna.ask()  # as older versions ended those
     studies.trials(cell).optuna.tell(surplus, state=TrialState.PRUNED)
@@ -97,7 +97,7 @@ def test_a_trial_that_may_not_begin_yet_keeps_its_place(studies, tmp_path):
     assert not trials.has_unclaimed()
     trials.optuna.tell(last, 4.0)
     assert trials.has_unclaimed()
-    assert trials.indexed()[3].state == TrialState.WAITING
+    assert trials.runs()[3].state == TrialState.WAITING
     begun = []
     for _ in range(2):
         trials.run_next(lambda trial, index: begun.append(index) or 1.0)
@@ -152,7 +152,7 @@ def test_a_process_that_worked_in_a_moved_folder_is_dead(studies, tmp_path):
     trial.set_user_attr(WORKER, new_name(Path("/elsewhere")))
     assert is_dead(tmp_path, trial.user_attrs[WORKER])
     studies.trials(cell).requeue_abandoned(lambda worker: is_dead(tmp_path, worker))
-    assert studies.trials(cell).indexed()[0].state == TrialState.WAITING
+    assert studies.trials(cell).runs()[0].state == TrialState.WAITING
 
 
 def test_a_trial_that_another_host_took_over_is_left_to_it(studies):
@@ -168,7 +168,7 @@ def test_a_trial_that_another_host_took_over_is_left_to_it(studies):
 
     for _ in range(2):
         trials.run_next(taken_over)
-    assert [t.state for t in trials.indexed().values()] == [TrialState.FAIL] * 2
+    assert [t.state for t in trials.runs()] == [TrialState.FAIL] * 2
 
     def wrong(trial, index):
         raise ValueError("a fault of ours")

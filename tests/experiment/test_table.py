@@ -12,6 +12,7 @@ from seqmodel.experiment.plan import Cell, Plan, Range, Source, Variant
 from seqmodel.experiment.results import Attempt, Comparison, Difference, Outcome, jointly
 from seqmodel.model.sequence import ParameterCounts
 
+PLAN = Plan([], [], {}, "none", trials=1, seeds=3)
 LENGTHS = np.full(30, 10)
 PIECES = np.random.default_rng(5).normal(20, 2, 30)
 """Nats of each piece: 2 per frame."""
@@ -23,7 +24,7 @@ def outcome(name, *shifts):
     nats = PIECES + chance - chance.mean() + LENGTHS * np.array(shifts)[:, None]
     figures = [{"epoch": k, "valid_nats_per_frame": 3.1 - k / 10} for k in range(1, 4)]
     lines = [line | {"updates": 9, "seconds": 30.0, "train_nats_per_frame": 3} for line in figures]
-    trial = Attempt(0, {"learning_rate": 0.01}, "complete", lines)
+    trial = Attempt({"learning_rate": 0.01}, "complete", lines)
     cell = Cell(Source("set", "/set", ""), Variant(name, {"unit": name}))
     counts, seeds = ParameterCounts(100, 150), [trial] * len(shifts)
     return Outcome(cell, None, 0, counts, [trial], seeds, {"test": nats}, range(len(shifts)))
@@ -31,7 +32,7 @@ def outcome(name, *shifts):
 
 def comparison(*outcomes, trivial):
     baselines = {"test": {"note_ngram": trivial, "marginal": trivial + 1}}
-    return Comparison("set", {"test": LENGTHS}, baselines, outcomes)
+    return Comparison("set", {"test": LENGTHS}, baselines, outcomes, PLAN)
 
 
 CLOSE = comparison(
@@ -43,7 +44,7 @@ CLOSE = comparison(
 
 
 def against(name, *outcomes, **more):
-    return replace(comparison(*outcomes, trivial=9.0), against=name, **more)
+    return replace(comparison(*outcomes, trivial=9.0), plan=replace(PLAN, against=name, **more))
 
 
 def values(made):
@@ -103,9 +104,9 @@ def test_too_few_pieces_or_seeds_are_no_verdict(seeds, reason, tmp_path):
         replace(outcome(name, 0.0), nats={"test": np.array([[20.0, nats]] * seeds)})
         for name, nats in (("gru", 18.0), ("lstm", 37.0))
     ]
-    told = Comparison("set", {"test": np.array([10, 9])}, {}, few)
+    told = Comparison("set", {"test": np.array([10, 9])}, {}, few, PLAN)
     needed = " (at least 6 are needed)" if seeds > 1 else ""
-    assert table.verdicts(told) == [
+    assert table.verdicts(told.compared) == [
         f"gru is 1.000 nats ahead of lstm, which {reason} cannot tell from chance{needed}"
     ]
     assert "**" not in table.as_markdown([told], [])
@@ -207,7 +208,7 @@ def test_each_variant_is_compared_with_the_one_that_was_named():
     assert csv[2] == f"set,test,tanh,lstm,{tanh.mean!r},{low!r},{high!r},worse,"
     assert "how many more than lstm $\\pm$ half an interval" in table.as_latex([made])
     assert table.as_latex([made]).count("+0.5") == 1
-    told = table.verdicts(replace(made, all_pairs=True))
+    told = table.verdicts(replace(made, plan=replace(PLAN, all_pairs=True)).compared)
     assert len(told) == 3
     assert sum(" is better than tanh by " in line for line in told) == 2
 

@@ -138,10 +138,10 @@ class Audio(Medium):
             "samples will be noise"
         ]
 
-    def split_advice(self, manifest: Mapping[str, Any]) -> str | None:
+    def split_advice(self, manifest: Mapping[str, Any]) -> str:
         """Clips of a recording split by its hash are all in one split: more of them do not help."""
         if not (manifest.get("recordings_cut") and manifest["split_by"]["content_hash"]):
-            return None
+            return super().split_advice(manifest)
         return (
             "all clips of a recording stay in one split: cut it with --split-by time, or into "
             "files in folders named train, valid and test"
