@@ -308,10 +308,7 @@ def _print_status(out: Path, storage: str | None, *, as_json: bool) -> None:
 def experiment_progress(
     counts: Mapping[str, Counts],
 ) -> Iterator[tuple[Callable[[Event], None], Callable[[str], None]]]:
-    """Yield a function that takes the processes' events, and one that prints.
-
-    `counts` are those of each cell at the start.
-    """
+    """Yield functions that take an event and print a line; `counts` are of each cell at first."""
     cells, running = dict(counts), dict[str, Event]()
     ended = sum(cell.done for cell in cells.values())
     start_time, gained = monotonic(), 0.0  # of ended runs, in units of a whole run

@@ -29,8 +29,7 @@ from seqmodel.config import (
     to_yaml,
 )
 from seqmodel.errors import SeqmodelError, UsageError
-from seqmodel.media.registry import presets_of
-from seqmodel.outputs.registry import OUTPUTS, only_model, output_name
+from seqmodel.outputs.registry import OUTPUTS, config_for, output_name
 from seqmodel.runs import files as runs
 from seqmodel.unit_setting import read_unit
 from seqmodel.units import module_name, unit_spec
@@ -206,13 +205,9 @@ def _resolved(given: Mapping[str, Any], file: Mapping[str, Any]) -> Config:
     from seqmodel.data.bundled import FRAMES_WITH_ONSETS  # loads NumPy
     from seqmodel.data.dataset import open_dataset
 
-    data = given.get("data", file.get("data"))
+    data = {**file, **given}.get("data")
     frame = open_dataset(data).frame if data else FRAMES_WITH_ONSETS
-    both = {**file, **given}
-    model = only_model(both.get("output", "auto"))
-    if model is not None and "model" not in both:
-        given = {**given, "model": model}
-    settings = resolve(given, file, presets_of(frame))
+    settings = config_for(frame, given, file)
     _refuse_sizes_of_other_outputs(given, output_name(settings, frame))
     if module_name(settings.unit) is None:
         unit_spec(settings.unit)

@@ -64,10 +64,7 @@ def holds_journal(folder: Path) -> bool:
 
 
 def check_folder(folder: Path) -> None:
-    """SeqmodelError, before anything is written, unless it is an experiment's, new or empty.
-
-    Also if no files can be written or locked there.
-    """
+    """SeqmodelError unless it is an experiment's, new or empty, and can be written and locked."""
     try:
         foreign = any(not _is_ignorable(path) for path in folder.iterdir())
     except (FileNotFoundError, NotADirectoryError):

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from seqmodel.config import SEARCHES, UNITS, Config, field_types, parse_setting, resolve
+from seqmodel.config import SEARCHES, UNITS, Config, field_types, parse_setting
 from seqmodel.data.dataset import Dataset, open_dataset
 from seqmodel.errors import SeqmodelError, UsageError
 from seqmodel.media.words import listed
@@ -161,13 +161,10 @@ class Plan:
         return next(map(KEPT.__getitem__, changed), None)
 
     def ready(self, ended: int) -> int:
-        """How many trials of a cell may have begun once the first `ended` ones have ended.
-
-        A bracket chooses its rates in pairs, each by all before it; see `search.next_rates`.
-        """
+        """How many trials of a cell may have begun once the first `ended` ones have ended."""
         if self.search != "bracket":
             return self.trials
-        return min(self.trials, max(3, ended + 2 - (ended - 1) % 2))
+        return min(self.trials, max(3, ended + 2 - (ended - 1) % 2))  # pairs, see `next_rates`
 
     def cells(self) -> list["Cell"]:
         """Every variant on every dataset, dataset by dataset."""
@@ -197,22 +194,15 @@ class Plan:
                 )
 
     def config(self, cell: "Cell", dataset: Dataset, params: Mapping[str, Any], run: int) -> Config:
-        """The settings of one run: `params` from the search, `run` counting the seeds from 0.
-
-        UsageError if they do not fit each other or the data.
-        """
-        from seqmodel.media.registry import presets_of
+        """The settings of seed `run` with the search's `params`; UsageError if they do not fit."""
         from seqmodel.model.build import with_sizes
-        from seqmodel.outputs.registry import only_model
+        from seqmodel.outputs.registry import config_for
 
         settings = {**self.settings, **cell.variant.settings, **params}
-        model = only_model(settings.get("output", "auto"))
-        if model is not None:
-            settings.setdefault("model", model)
         if self.quick:
             epochs = QUICK_FRAMES // dataset["train"].frames
             settings.setdefault("epochs", min(max(epochs, 1), QUICK_EPOCHS))
-        config = resolve(settings, {}, presets_of(dataset.frame))
+        config = config_for(dataset.frame, settings)
         if config.minutes is not None:
             raise UsageError("minutes are for `train`: compared runs share a machine; set epochs")
         if config.valid_every.endswith("m"):

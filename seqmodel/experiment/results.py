@@ -103,10 +103,7 @@ class Attempt:
 
     @property
     def gain(self) -> float:
-        """Nats gained in the second half of its epochs, if it was improving; else 0.
-
-        As many epochs again would gain less: curves flatten.
-        """
+        """Nats gained in the second half of its epochs; 0 unless it was improving."""
         figures = [line["valid_nats_per_frame"] for line in self.metrics]
         first = min(figures[: len(figures) // 2], default=math.inf)
         return first - figures[-1] if self.improving else 0.0
@@ -223,14 +220,11 @@ class Comparison:
         return at_end
 
     def doubt(self, worse: Outcome, behind: float) -> str:
-        """Why a model may yet catch up with another that is `behind` nats better; else empty.
-
-        One of its settings is at an end of the range, or it still improved in its last epoch, and
-        by more than `behind` in the second half of its epochs: a verdict is withheld.
-        """
+        """Why a model may yet catch up with another that is `behind` nats better; else empty."""
         for name in self.plan.space:
             if worse in self.at_end(name):
                 return f"the {spaced(name)} of {worse.name} is at an end of the range searched"
+        # As many epochs again would gain less: curves flatten.
         gain = fmean(seed.gain for seed in worse.seeds) if worse.seeds else 0.0
         return f"{worse.name} still improved in its last epoch" if gain > behind else ""
 

@@ -116,10 +116,7 @@ class Studies:
 
     @classmethod
     def begin(cls, storage: BaseStorage, name: str, plan: Plan) -> "Studies":
-        """Begin an experiment, join it, or add datasets, variants, trials and seeds to it.
-
-        None are removed. SeqmodelError if another experiment has the name.
-        """
+        """Begin, join or extend an experiment; SeqmodelError if another one has the name."""
         existing = cls.load(storage, name)
         if existing is not None:
             plan = plan.at_least(existing.plan)
@@ -169,7 +166,7 @@ class Studies:
         """The best trial and its index, the first of equals; None before any epoch has ended."""
         trials = enumerate(self.trials(cell).runs())
         best = min(trials, key=lambda run: figure_of(run[1]), default=None)
-        return None if best is None or math.isinf(figure_of(best[1])) else best
+        return best if best is not None and figure_of(best[1]) < math.inf else None
 
     def unfinished(self, cell: Cell) -> "Study | None":
         """The first incomplete study of the cell: each needs the one before."""

@@ -3,10 +3,11 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pkgutil import resolve_name
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from seqmodel.config import MODELS, Config
+from seqmodel.config import MODELS, Config, resolve
 from seqmodel.errors import UsageError
+from seqmodel.media.registry import presets_of
 from seqmodel.media.words import listed
 
 if TYPE_CHECKING:
@@ -103,10 +104,16 @@ def output_name(config: Config, frame: "FrameDefinition") -> str:
     return name
 
 
-def only_model(output: str) -> str | None:
-    """The only model that the output named `output` fits; None if several, or if it is unknown."""
-    models = [one for one in MODELS if output in OUTPUTS and OUTPUTS[output].fits(one)]
-    return models[0] if len(models) == 1 else None
+def config_for(
+    frame: "FrameDefinition", options: Mapping[str, Any], file: Mapping[str, Any] = {}
+) -> Config:
+    """The complete config for frames, see `resolve`; an output that fits one model implies it."""
+    given = {**file, **options}
+    output = OUTPUTS.get(given.get("output", "auto"))
+    models = [model for model in MODELS if output is not None and output.fits(model)]
+    if len(models) == 1 and "model" not in given:
+        options = {**options, "model": models[0]}
+    return resolve(options, file, presets_of(frame))
 
 
 def output_class(config: Config, frame: "FrameDefinition") -> "type[Output]":

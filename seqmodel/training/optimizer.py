@@ -71,10 +71,7 @@ class Optimizer:
         }
 
     def load(self, tensors: Mapping[str, Tensor]) -> None:
-        """The inverse of `tensors`, from and to any device.
-
-        ValueError if a weight lacks a slot, or a slot has the wrong shape.
-        """
+        """The inverse of `tensors`, on any device; ValueError for a missing or misshapen slot."""
         self.state = {}
         for name, weight in self._named.items():
             shapes = {"step": (), **dict.fromkeys(self._rule.slots, tuple(weight.shape))}
@@ -88,10 +85,7 @@ class Optimizer:
 
 
 def learning_rate_at(config: Config, progress: float) -> float:
-    """The learning rate when a fraction `progress` of all epochs is done.
-
-    Constant, or half a cosine from the configured rate down to zero.
-    """
+    """The rate when a fraction `progress` is done: constant, or half a cosine down to zero."""
     if config.schedule == "constant":
         return config.learning_rate
     return config.learning_rate * 0.5 * (1 + math.cos(math.pi * min(progress, 1.0)))

@@ -131,10 +131,7 @@ class TrainingState:
 
 @contextmanager
 def fixed_threads(config: Config) -> Iterator[None]:
-    """Within the block, torch uses one thread if batches have parts, however they are shared.
-
-    The last bits of sums depend on the number of threads.
-    """
+    """Let torch use one thread if batches have parts: the last bits of sums depend on how many."""
     if config.parts == 1:
         yield
         return

@@ -254,6 +254,8 @@ train {data} --valid-every often
 compare {data} --units gru --set minutes=3 --out e
     -> 2 minutes are for `train`: compared runs share a machine; set epochs
 compare {data} --set epochs -> 2 --set takes KEY=VALUE, not 'epochs'
+compare {bad}/one-data -> 1 {bad}/one-data has no pieces in valid, which training needs:
+compare {data} --preset best -> 2 --preset must be one of default, paper, not 'best'
 compare {data} --set batch_size=0 -> 2 --set: batch_size must be 1 or more, not 0
 compare {data} --status -> 1 results/data holds no experiment
 compare {data} --status --out nowhere -> 1 nowhere holds no experiment
