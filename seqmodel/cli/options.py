@@ -55,7 +55,7 @@ Device = Annotated[
     str,
     typer.Option(
         help="Where to compute: auto, cpu or cuda; auto uses a GPU where it should be faster.",
-        callback=check_device,
+        callback=lambda context, device: context.resilient_parsing or check_device(device),
         autocompletion=one_of(DEVICES),
     ),
 ]
@@ -117,8 +117,8 @@ def chosen_run(
 ) -> Path:
     """The newest trained run, of one of the media if given, or else the bundled one.
 
-    Preferably one that knows these labels. If it is not of the first of the media, what it
-    says names the newest run that is.
+    Preferably one that knows these labels. If it is not of the first of the media, a remark names
+    the newest run that is. Remarks go to `say`.
     """
     from seqmodel.data.bundled import PRETRAINED, pretrained_run
     from seqmodel.runs.content import newest_run

@@ -207,7 +207,7 @@ def sample(
     from seqmodel.runs.content import content_of  # loads NumPy
 
     contents = [content_of(checkpoint_of(path)) for path in paths]  # torch is loaded later
-    labels = _combinations(label or [], contents, number)
+    labels = _combinations(label or [], dict(zip(paths, contents, strict=True)), number)
     folder, content, medium = paths[0], contents[0], medium_of(contents[0].frame)
     trained = f"{folder} was trained on {medium.name} ({content.frame})"
     if kind not in medium.formats:
@@ -275,10 +275,10 @@ def sample(
 
 
 def _combinations(
-    requested: Sequence[str], contents: Sequence["Content"], number: int
+    requested: Sequence[str], runs: Mapping[Path, "Content"], number: int
 ) -> list[Labels]:
     """The combinations that --label asks for, known to all runs; pieces use them in turn."""
-    labels, *_ = [combinations(requested, content.known_labels) for content in contents]
+    labels, *_ = [combinations(requested, runs[run].known_labels, run) for run in runs]
     if len(labels) > number:
         raise UsageError(f"--label asks for {len(labels)} combinations: -n {len(labels)} draws all")
     return labels

@@ -139,7 +139,7 @@ def export(
     from seqmodel.runs.content import content_of
 
     known = content_of(checkpoint_of(run)).known_labels  # before torch is loaded
-    labels, *others = combinations(label or [], known)
+    labels, *others = combinations(label or [], known, run)
     if others:
         raise UsageError(f"--label asks for {1 + len(others)} combinations, but a page draws one")
     from seqmodel.runs.folder import load_run

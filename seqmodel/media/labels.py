@@ -58,7 +58,9 @@ def natsorted(values: Iterable[str]) -> tuple[str, ...]:
     return tuple(sorted(values, key=lambda v: (not v.isdecimal(), len(v) * v.isdecimal(), v)))
 
 
-def combinations(options: Sequence[str], known: KnownLabels) -> list[Labels]:
+def combinations(
+    options: Sequence[str], known: KnownLabels, run: object = "the run"
+) -> list[Labels]:
     """All combinations of labels that --label options ask for: NAME=VALUE, =FIRST..LAST, =A,B.
 
     UsageError for unknown ones.
@@ -70,7 +72,7 @@ def combinations(options: Sequence[str], known: KnownLabels) -> list[Labels]:
         if values is None:
             none = "none: its data had none, or it was trained with --labels none"
             names = ", ".join(known) or none
-            raise UsageError(f"--label {text}: there is no label {name!r}; the run knows {names}")
+            raise UsageError(f"--label {text}: there is no label {name!r}; {run} knows {names}")
         first, dots, last = value.partition("..")
         if value in values:
             selected = [value]

@@ -273,12 +273,12 @@ class SamplesDraw(Draw):
 
     def __init__(
         self, output: SampleBlocksOutput, setting: DrawSetting, text: Callable[..., None],
-        weight: Tensor, bias: Tensor, parts: Callable[..., Mapping[str, Inline]] | None = None,
+        weight: Tensor, bias: Tensor, calls: Callable[..., Mapping[str, Inline]] | None = None,
         **own: Value,
     ) -> None:  # fmt: skip
         """The text reads `parameters`, which this layer computes from h.
 
-        `own` are fields of this draw alone; `parts(writer)` is what else the text calls.
+        `own` are fields of this draw alone; `calls(writer)` is what else the text calls.
         """
         (h, x, arena, _, temperature, _), H = setting, setting.h.shape[-1]
         K, C, spare = output.components, x.shape[0], vector_lanes(ITEMSIZE) * ITEMSIZE
@@ -296,7 +296,7 @@ class SamplesDraw(Draw):
         if output.ending is not None:
             end_weight, end_bias = (part.double() for part in output.ending.parameters())
             fields |= {"end_weight": end_weight, "end_bias": end_bias}
-        how = output.ending is not None, temperature == 0, text, parts
+        how = output.ending is not None, temperature == 0, text, calls
         super().__init__(
             output, setting, fields, _write_samples, *how, w_bytes=weight.element_size()
         )
@@ -311,7 +311,7 @@ def affine(frame: DrawWriter, weight: Any, bias: Any, c: Any, columns: Any) -> N
 
 def _write_samples(
     frame: DrawWriter, end: bool, at_zero: bool, text: Callable[..., None],
-    parts: Callable[..., Mapping[str, Inline]] | None,
+    calls: Callable[..., Mapping[str, Inline]] | None,
 ) -> Any:  # fmt: skip
     e, b, f = frame.e, frame.e.builder, frame.field
     e.copy(f["x"], f["line"], f["C"])
@@ -320,7 +320,7 @@ def _write_samples(
         "frame": Pointer(e.offset(f["frames"], e.mul(frame.n, f["D"])), e.real),
         "uniform": Inline(lambda j: frame.first(frame.uniforms(j).value)),
         "uniforms": Inline(lambda j: frame.uniforms(j).value),
-        "lanes": e.lanes, "at_zero": at_zero, **(parts(frame) if parts else {}),
+        "lanes": e.lanes, "at_zero": at_zero, **(calls(frame) if calls else {}),
     }  # fmt: skip
     translate(e, text, f=SimpleNamespace(**arguments))
     e.copy(e.offset(f["line"], f["D"]), f["x"], f["C"])
@@ -357,7 +357,7 @@ def by_rows(
         try:
             with np.errstate(all="ignore"):
                 text(fields)
-        except (OverflowError, ValueError):  # from Python's exp and round, which know no inf or nan
+        except (OverflowError, ValueError):  # of exp and round, where compiled code has inf or nan
             frame[:] = math.nan
     return torch.from_numpy(frames).to(parameters)
 

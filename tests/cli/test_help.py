@@ -118,8 +118,8 @@ def say(*words):
     try: main()
     except SystemExit: pass
 for command in sys.argv[1:]: say(command, '--help')
-os.environ |= {{'_SEQMODEL_COMPLETE': 'complete_bash', 'COMP_CWORD': '3',
-    'COMP_WORDS': 'seqmodel train --unit mg'}}
+os.environ |= {{'_SEQMODEL_COMPLETE': 'complete_bash', 'COMP_CWORD': '5',
+    'COMP_WORDS': 'seqmodel train --device cuda --unit mg'}}
 say(), print('LOADED', [name for name in {HEAVY} if name in sys.modules])
 """
     command = [sys.executable, "-c", script, *FUNCTIONS]

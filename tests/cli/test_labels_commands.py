@@ -102,7 +102,7 @@ def test_a_model_may_be_told_nothing(call, told):
     said = call("eval", "r", "--data", told / "data").err
     assert said == "labels unknown to r count as none: who (ann and bob)\n"
     command = ("sample", "out.mid", "--run", "none", "--label", "who=ann")
-    call_refused(*command, says="...the run knows none", status=2)
+    call_refused(*command, says="...; none knows none", status=2)
 
 
 def labels_of(data):
@@ -177,7 +177,7 @@ def test_a_label_of_too_many_values_is_refused(call, monkeypatch):
     [
         ("sample x.mid --label who=eve", "there is no who 'eve'; choose from ann and bob"),
         ("sample x.mid --label who", "no who ''"),
-        ("sample x.mid --label age=7", "no label 'age'; the run knows who"),
+        ("sample x.mid --label age=7", "no label 'age'; ...run knows who"),
         ("sample x.mid --label who=ann,bob", "-n 2 draws all"),
         ("eval --classify age", "are who"),
         ("eval --data x.mid --classify who", "exclude each other"),

@@ -243,8 +243,8 @@ def packed_words(packed: NDArray[np.uint8]) -> NDArray[np.uint64]:
     """Packed frames as words, (2, T), or (4, T) with onsets: 64 notes, and the higher ones."""
     T, size = len(packed), min(packed.shape[1], ROLL_BYTES)
     filled = np.zeros((T, packed.shape[1] // size, 16), np.uint8)
-    filled[..., :size] = packed.reshape(T, -1, size)
-    return filled.view(">u8").reshape(T, -1).T.astype(np.uint64, order="C")
+    filled[..., :size] = packed.reshape(T, filled.shape[1], size)
+    return filled.view(">u8").reshape(T, 2 * filled.shape[1]).T.astype(np.uint64, order="C")
 
 
 def unpack(packed: NDArray[np.uint8], size: int) -> NDArray[np.uint8]:

@@ -58,7 +58,8 @@ def forward_fields(layout: Layout, *, with_product: bool = False) -> Signature:
 
 def backward_fields(layout: Layout) -> Signature:
     """The fields of the backward loops."""
-    # d_slots holds a block of steps, which stays in the cache until the products that read it.
+    # d_slots holds a block of steps, which stays in the cache until the products that read it; or
+    # all steps, if the gradients of W and U are summed afterwards.
     arrays = [*_shared(layout), Array("d_slots", ("steps * B", f"{len(layout.slots)} * H"))]
     arrays.append(Array("x", ("T", "B", "I"), optional=True))
     arrays += [

@@ -23,8 +23,8 @@ ROWS = BLOCK
 """Rows per thread that the steps of a block have in all, if a step has fewer.
 
 What waits for no other step is computed for a block at a time: W x, the gradient of x, and those of
-W and U. Matrices are then read once for many rows, while what these products read and write stays
-in the cache.
+W and U, unless there are few frames. Matrices are then read once for many rows, while what these
+products read and write stays in the cache.
 """
 
 
