@@ -422,9 +422,9 @@ def load_roll(
 
 def _check_rows(frames: NDArray[np.uint8], definition: PianoRollFrames) -> None:
     if is_kit(frames) and not definition.kit:
-        raise SourceError(f"holds {KIT.size} drum sounds, not {NOTES} notes", "--drums only")
+        raise SourceError(f"holds {len(KIT)} drum sounds, not {NOTES} notes", "--drums only")
     if definition.kit and not is_kit(frames):
-        raise SourceError(f"holds {NOTES} notes, not {KIT.size} drum sounds")
+        raise SourceError(f"holds {NOTES} notes, not {len(KIT)} drum sounds")
 
 
 def content_of(score: Score) -> str:

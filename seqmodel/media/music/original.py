@@ -180,7 +180,7 @@ class Original:
         removed, added = self._replace(data, remaining, end)
         replaced = [n for n in remaining if n in self._cells] if cut is None else []
         first = int(ticks[free.any(axis=1).argmax()])
-        notes, lowest = notes_of(frames), rows_of(frames).lowest
+        notes, lowest = notes_of(frames), rows_of(frames)[0]
         nearby = replaced or list(self._cells)
         loudness = velocities(notes, frames, self._frame.grid, metre=metre, flat=flat)
         steps = np.diff(ticks)

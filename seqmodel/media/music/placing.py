@@ -49,34 +49,24 @@ class Tally(NamedTuple):
 
     def lines(self, *, onsets: bool, kit: bool = False) -> list[str]:
         """What happened to notes that do not show, and what to do about it, if there are any."""
-        lines, of = list[str](), f"of {plural(self.read, 'hit' if kit else 'note')}"
-        if self.related:
-            lines.append(
-                f"{plural(self.related, 'hit')} on keys outside {KIT_KEYS}, those of General MIDI, "
-                "got a related sound"
-            )
-        if self.unknown:
-            lines.append(
-                f"left out {plural(self.unknown, 'hit')} on keys for which a kit has no sound"
-            )
-        if self.dropped:
-            lines.append(
-                f"dropped {self.dropped:,} {of} that fill no frame; prepare --short-notes keep, or "
-                "a finer grid, keeps them"
-            )
-        if self.shared:
-            lines.append(
-                f"{self.shared:,} {of} begin on a key that another part strikes or holds there: "
-                "they are one note, of the part that strikes it last, or in one frame of the first"
-            )
-        if self.merged:
-            how = "begin in the same frame as another of their pitch; a finer grid"
-            if kit:
-                how = how.replace("pitch", "sound")
-            elif not onsets:
-                how = "follow one of their pitch without a gap and join it; prepare --onsets"
-            lines.append(f"{self.merged:,} {of} {how} keeps them apart")
-        return lines
+        of = f"of {plural(self.read, 'hit' if kit else 'note')}"
+        how = "follow one of their pitch without a gap and join it; prepare --onsets"
+        if onsets or kit:
+            same = "sound" if kit else "pitch"
+            how = f"begin in the same frame as another of their {same}; a finer grid"
+        lines = {
+            "related": f"{plural(self.related, 'hit')} on keys outside {KIT_KEYS}, those of "
+            "General MIDI, got a related sound",
+            "unknown": f"left out {plural(self.unknown, 'hit')} on keys for which a kit has no "
+            "sound",
+            "dropped": f"dropped {self.dropped:,} {of} that fill no frame; prepare --short-notes "
+            "keep, or a finer grid, keeps them",
+            "shared": f"{self.shared:,} {of} begin on a key that another part strikes or holds "
+            "there: they are one note, of the part that strikes it last, or in one frame of the "
+            "first",
+            "merged": f"{self.merged:,} {of} {how} keeps them apart",
+        }
+        return [line for name, line in lines.items() if getattr(self, name)]
 
 
 @dataclass(frozen=True)
@@ -106,7 +96,7 @@ class PlacedNotes:
         With `onsets`, which a kit has not, 88 more columns follow, 1 in the first frame that a note
         fills. Notes of equal pitch that begin in the same frame share one onset.
         """
-        D = KIT.size if self.kit else NOTES
+        D = len(KIT) if self.kit else NOTES
         begin, end, row, T = self.begin, self.end, self.row, self.length
         # How many more notes of a key sound than in the frame before, key after key.
         change = np.zeros(D * (T + 1), np.int32)
@@ -150,7 +140,7 @@ class PlacedNotes:
         dropped = int((distinct & 1).sum())
         merged = len(distinct) - dropped - int(np.count_nonzero(struck(frames)))
         if self.kit:
-            related = int((self.row + KIT.lowest != score.pitch[chosen]).sum())
+            related = int((self.row + KIT[0] != score.pitch[chosen]).sum())
             unknown = int((score.channel == DRUM_CHANNEL).sum()) - len(chosen)
             return Tally(len(distinct), dropped, merged, related, unknown)
         longer = (score.ends(pedal=self.pedal) > score.off_tick)[chosen]

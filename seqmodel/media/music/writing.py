@@ -100,7 +100,7 @@ def velocities(
     """
     if flat:
         return np.full(len(notes), FLAT_VELOCITY)
-    begin, key = notes[:, 0], notes[:, 2] - rows_of(frames).lowest
+    begin, key = notes[:, 0], notes[:, 2] - rows_of(frames)[0]
     bottom, top = outer_notes(sounding(frames))
     voice = np.where(key == top[begin], MELODY, np.where(key == bottom[begin], BASS, 0))
     if is_kit(frames):
@@ -140,7 +140,7 @@ def lateness(notes: NDArray[np.int64], frames: NDArray[np.uint8]) -> NDArray[np.
     """By how many frames each of `notes_of(frames)` begins late (N,); below 0: early."""
     if "timing" not in (marks := marks_in(frames)):
         return np.zeros(len(notes))
-    known = marks["timing"][notes[:, 0], notes[:, 2] - rows_of(frames).lowest]
+    known = marks["timing"][notes[:, 0], notes[:, 2] - rows_of(frames)[0]]
     return np.where(known > 0, (known - float(ON_TIME)) / TIMING_PER_FRAME, 0.0)
 
 
@@ -248,7 +248,7 @@ def split_tracks(
     named = part_tracks(parts, name)
     if not parts:
         return [*tracks, (named[0], drawn)]
-    own = marks_in(frames)["part"][notes[:, 0], notes[:, 2] - rows_of(frames).lowest]
+    own = marks_in(frames)["part"][notes[:, 0], notes[:, 2] - rows_of(frames)[0]]
     own = np.where(own > 0, own, len(parts))
     return [*tracks, *((part, drawn & (own == k)) for k, part in enumerate(named, 1))]
 
