@@ -32,8 +32,6 @@ from seqmodel.media.music.grid import (
     NOTES,
     PIANO,
     ROLL_SUFFIXES,
-    STEPS_PER_BEAT,
-    Grid,
     note_name,
 )
 from seqmodel.media.music.kit import sound_name
@@ -177,12 +175,11 @@ def inspect_file(path: Path, options: Mapping[str, Any], plot: Path | None) -> d
 
 def inspect_midi(path: Path, options: Mapping[str, Any], plot: Path | None) -> dict[str, Any]:
     """Describe a MIDI file, and how its notes fit the grid."""
-    grid, drums = Grid.of_options(options) or Grid.of_beats(STEPS_PER_BEAT), options.get("drums")
     with naming(path):
-        frames, _, _, placed = load_to_show(path, grid, drums)
-    score = placed.score
+        frames, _, _, placed = load_to_show(path, options)
+    score, grid = placed.score, placed.frame.grid
     kit, of_drums = is_kit(frames), score.channel == DRUM_CHANNEL
-    contents = Contents(PianoRollFrames(grid, drums=drums == "keep", kit=kit))
+    contents = Contents(placed.frame)
     contents.add(score)
     if plot is not None:
         unit, given = f"frame ({grid})", placed.given_mask()
@@ -193,7 +190,7 @@ def inspect_midi(path: Path, options: Mapping[str, Any], plot: Path | None) -> d
         "kind": "midi",
         **(_sounds(score.pitch[of_drums]) if kit else {}),
         "format": score.format,
-        "tracks": score.tracks,
+        "tracks": len(score.track_names),
         "channels": sorted({int(channel) + 1 for channel in score.channel}),
         "notes": int(np.count_nonzero(of_drums)) if kit else len(score.pitch),
         **_range(score.pitch[:0] if kit else score.pitch[~of_drums]),

@@ -86,10 +86,7 @@ class Original:
                 f"{path} holds independent patterns (MIDI format 2), to which a track cannot be "
                 "added: convert it to format 1"
             )
-        placed = place(
-            score, frame.grid, drums=frame.drums, transpose=transposed, kit=frame.kit,
-            short_notes=frame.short_notes, pedal=frame.pedal,
-        )  # fmt: skip
+        placed = place(score, frame, transpose=transposed)
         self.frames = placed.frames(onsets=True)
         if (np.diff(self._ticks(placed.length)) < 1).any():
             raise UsageError(

@@ -399,7 +399,7 @@ class FilledPiece(ReadFile):
     def _remarks(self, score: Score, *, keep: bool) -> list[str]:
         frame = self._frame
         pitches = score.pitch.astype(int) + self.transposed
-        placed = in_frames(score, drums=frame.drums, kit=frame.kit)
+        placed = in_frames(score, frame)
         steps = frame.grid.steps_per_beat
         dropped = set(score.channel[~placed].tolist())
         remarks = {

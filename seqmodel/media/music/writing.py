@@ -441,17 +441,15 @@ def listen(path: Path, options: Mapping[str, Any], target: Path) -> None:
     given. A roll (.npy) states no tempo, and its grid only if it was sampled.
     """
     kind, tempo = target.suffix.lower().lstrip("."), options.get("tempo")
-    chosen = Grid.of_options(options)
     score = given = None
     stated = list[tuple[int, Metre]]()
     with naming(path):
         if path.suffix.lower() == ".npy":
             frames, stated_grid = load_roll(path)
-            grid = chosen or stated_grid or Grid.of_beats(STEPS_PER_BEAT)
+            grid = Grid.of_options(options) or stated_grid or Grid.of_beats(STEPS_PER_BEAT)
         else:
-            grid = chosen or Grid.of_beats(STEPS_PER_BEAT)
-            frames, _, _, placed = load_to_show(path, grid, options.get("drums"))
-            score, given = placed.score, placed.given_mask()
+            frames, _, _, placed = load_to_show(path, options)
+            score, grid, given = placed.score, placed.frame.grid, placed.given_mask()
             stated = stated_metre(score, grid)
     times = frame_times(len(frames), grid, tempo or DEFAULT_BPM, None if tempo else score)
     check_sound(kind, float(times[-1]))
