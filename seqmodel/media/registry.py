@@ -10,10 +10,7 @@ from seqmodel.media.definitions import FrameDefinition, Medium
 from seqmodel.media.input import rejection
 from seqmodel.media.music.medium import MUSIC
 
-MEDIA: dict[str, Medium] = {
-    "music": MUSIC,
-    "audio": AUDIO,
-}
+MEDIA: dict[str, Medium] = {medium.name: medium for medium in (MUSIC, AUDIO)}
 
 
 def medium_of_file(path: Path) -> Medium:

@@ -47,10 +47,11 @@ class AudioSettings:
     """The levels of a sample: 16 bits, or 8 bits of `mu_law`."""
 
     def __post_init__(self) -> None:
-        if self.rate is not None:
-            _check_range("--rate", self.rate, MAX_RATE)
-        _check_range("--frame", self.frame_size, MAX_FRAME_SAMPLES)
-        _check_range("--context", self.context, MAX_FRAME_SAMPLES)
+        sizes = {"--rate": self.rate, "--frame": self.frame_size, "--context": self.context}
+        for option, value in sizes.items():
+            most = MAX_RATE if option == "--rate" else MAX_FRAME_SAMPLES
+            if value is not None and not 1 <= value <= most:
+                raise UsageError(f"{option} must be from 1 to {most:,}, not {value:,}")
         clip = self.clip_seconds
         if clip is not None and not (math.isfinite(clip) and clip > 0):
             raise UsageError(
@@ -214,8 +215,3 @@ class Windows:
         if not count:
             return line[:0].reshape(0, self._size)
         return np.lib.stride_tricks.sliding_window_view(line, self._size)[:: self._hop]
-
-
-def _check_range(option: str, value: int, most: int) -> None:
-    if not 1 <= value <= most:
-        raise UsageError(f"{option} must be from 1 to {most:,}, not {value:,}")

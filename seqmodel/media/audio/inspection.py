@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqmodel.files import write_file
-from seqmodel.media.audio.frames import AudioFrames, AudioSettings, Windows, sample_blocks
+from seqmodel.media.audio.frames import AudioSettings, Windows, sample_blocks
 from seqmodel.media.audio.reader import Recording
 from seqmodel.media.definitions import FrameDefinition, Pieces
 from seqmodel.media.input import naming
@@ -84,7 +84,6 @@ def spectrogram_picture(frames: NDArray[np.float32], definition: FrameDefinition
 
     A row is as loud as the loudest frequency in it.
     """
-    assert isinstance(definition, AudioFrames)
     samples, rate = np.asarray(frames, np.float32).reshape(-1), definition.rate
     hop = -(-len(samples) // PAGE_COLUMNS)
     _, _, power = columns([samples], window_size(rate), hop)
@@ -211,11 +210,8 @@ def file_lines(values: Mapping[str, Any]) -> list[str]:
 
 def inspect_splits(splits: Mapping[str, Pieces], plot: Path | None, title: str) -> dict[str, Any]:
     """The duration of each split; the picture shows how often each sample value occurs."""
-    seconds = {}
-    for name, split in splits.items():
-        frame = split.frame
-        assert isinstance(frame, AudioFrames)
-        seconds[name] = round(split.frames * (frame.frame_size / frame.rate), 3)
+    frame_seconds = {name: of.frame.frame_size / of.frame.rate for name, of in splits.items()}
+    seconds = {name: round(of.frames * frame_seconds[name], 3) for name, of in splits.items()}
     if plot is not None:
         figure, axes = wide_figure(4)
         for name, split in splits.items():

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from seqmodel.errors import UsageError
 from seqmodel.media.audio.evaluation import Floats, mel_bands, recordings
-from seqmodel.media.audio.frames import AudioFrames, Windows
+from seqmodel.media.audio.frames import Windows
 from seqmodel.media.definitions import Classifier, Pieces, PieceSet
 
 BANDS, CEPSTRA, FRAMES = 24, 13, 20
@@ -37,7 +37,6 @@ def classifier(train: Pieces, values: NDArray[np.int64]) -> Classifier:
         advice = "--judge needs scikit-learn: pip install 'seqmodel[judge]'"
         raise UsageError(advice) from error
     frame, labelled = train.frame, np.flatnonzero(values)
-    assert isinstance(frame, AudioFrames)
     count = min(len(labelled), MAX_TRAINING_PIECES)
     chosen = labelled[np.arange(count) * len(labelled) // max(1, count)]
     if len({*values[chosen]}) < 2:

@@ -81,13 +81,10 @@ NOTABLE_SHARE = 0.005
 
 
 class Timing:
-    """Counts of where notes begin, over any number of pieces, which are kept on `grid`.
+    """Counts of where notes begin, over any number of pieces, of those that `frame` has."""
 
-    `drums` says whether those of channel 10 count, and `kit` that only they do.
-    """
-
-    def __init__(self, grid: Grid, *, drums: bool, kit: bool = False) -> None:
-        self._grid, self._drums, self._kit = grid, drums, kit
+    def __init__(self, frame: PianoRollFrames) -> None:
+        self._frame, self._grid = frame, frame.grid
         self.notes = self._triplets = self._short = 0
         self._seconds_off = 0.0
         # By grid; those that cannot fit a piece are not counted in it.
@@ -95,7 +92,7 @@ class Timing:
 
     def add(self, score: Score) -> None:
         """Count the notes of a piece."""
-        chosen: Any = in_frames(score, drums=self._drums, kit=self._kit)
+        chosen: Any = in_frames(score, self._frame)
         on, off = score.on_tick[chosen], score.off_tick[chosen]
         notes, beat, steps = len(on), score.ticks_per_unit, self._grid.steps_per_beat
         self.notes += notes
@@ -106,7 +103,7 @@ class Timing:
         else:
             length = score.seconds_at(off) - score.seconds_at(on)
             step = self._grid.seconds_per_frame(1.0)
-        if not self._kit:
+        if not self._frame.kit:
             self._short += int(np.count_nonzero((length > 0) & (length < step)))
         if steps and 4 % steps == 0 and not (on * steps % beat).any():
             # Most scores, quickly: they are on all grids of beats, each a multiple of this one.
@@ -238,7 +235,7 @@ class Contents:
     """Counts over any number of pieces, kept as `frame` says: of a kit, only drums' velocities."""
 
     def __init__(self, frame: PianoRollFrames) -> None:
-        self.timing = Timing(frame.grid, drums=frame.drums, kit=frame.kit)
+        self.timing = Timing(frame)
         self._kit = frame.kit
         self._ranges: dict[str, tuple[float, float]] = {}
         self._pieces = {kind: Counter[str]() for kind in ("meters", "keys", "programs")}

@@ -48,9 +48,10 @@ from seqmodel.media.music.grid import (
     MIN_TEMPO,
     NOTES,
     ROLL_SUFFIXES,
+    STEPS_PER_BEAT,
     Grid,
 )
-from seqmodel.media.music.metre import MAX_SIGNATURES, Metre, Metres, Signature, infer_metre
+from seqmodel.media.music.metre import MAX_SIGNATURES, Metre, Metres, infer_metre
 from seqmodel.media.music.midi import Score, begins_like_midi, read_score
 from seqmodel.media.music.parts import commonest_tracks, parts_of_notes
 from seqmodel.media.music.placing import PlacedNotes, Tally, frames_in_beats, place
@@ -82,7 +83,6 @@ class PreparedPiece(NamedTuple):
     facts: dict[str, Any]
     repairs: list[str]
     metres: Metres
-    signatures: tuple[Signature, ...] = ()
     tally: Tally = Tally()
     contents: Contents | None = None
     programs: Mapping[tuple[int, int], int] = MappingProxyType({})
@@ -95,7 +95,9 @@ class MusicCorpus:
     `works` raises SeqmodelError if none is given and sources have different ones.
     """
 
-    read_types = PreparedPiece, Metres, Signature, Tally, Contents, Timing, Grid, Counter
+    read_types = (
+        PreparedPiece, Metres, Tally, Contents, Timing, Counter, PianoRollFrames, Grid, Levels
+    )  # fmt: skip
 
     def __init__(
         self, settings: PianoRollFrames | SourceSettings, paths: Sequence[Path] = (), *_: object
@@ -252,18 +254,16 @@ class MusicCorpus:
     ) -> PreparedPiece:  # fmt: skip
         grid, rows, metres = self._frame.grid, self._frame.encode(frames), Metres()
         repairs = [*score.remarks] if score else []
-        signatures: tuple[Signature, ...] = ()
         if grid.steps_per_beat:
             stated = stated_metre(score, grid) if score else []
-            all_of_them = metres.of(stated, _onsets(frames, score, grid), grid)
-            signatures = all_of_them[:MAX_SIGNATURES]
-            facts["metre"] = [list(each) for each in signatures]
-            if len(all_of_them) > len(signatures):
-                what = f"{len(all_of_them):,} time signatures, of which the first "
-                repairs.append(f"{what}{len(signatures)} are kept")
+            found = metres.of(stated, _onsets(frames, score, grid), grid)
+            facts["metre"] = [list(each) for each in found[:MAX_SIGNATURES]]
+            if len(found) > MAX_SIGNATURES:
+                what = f"{len(found):,} time signatures, of which the first "
+                repairs.append(f"{what}{MAX_SIGNATURES} are kept")
             if score:
                 facts["tempo"] = round(min(max(score.median_tempo, MIN_TEMPO), MAX_TEMPO), 2)
-        return PreparedPiece(rows, content_hash, _sha256(rows), facts, repairs, metres, signatures)
+        return PreparedPiece(rows, content_hash, _sha256(rows), facts, repairs, metres)
 
     def _work(self, source: str, prepared: PreparedPiece, split: str | None = None) -> Work:
         """Count what was found, and make a work of it."""
@@ -286,10 +286,11 @@ class MusicCorpus:
                 if "tempo" in facts:
                     insort(self._train_tempos, facts["tempo"])
             begin, frames_seen = frames_seen, frames_seen + len(rows)
-            ends = [*(each.frame for each in prepared.signatures[1:]), frames_seen]
-            for each, end in zip(prepared.signatures, ends, strict=False):
-                inside = min(end, frames_seen) - max(each.frame, begin)
-                self._train_metres[each.metre] += max(0, inside)
+            metre = facts.get("metre", [])
+            ends = [*(frame for frame, *_ in metre[1:]), frames_seen]
+            for (frame, beats, of), end in zip(metre, ends, strict=False):
+                inside = min(end, frames_seen) - max(frame, begin)
+                self._train_metres[beats, of] += max(0, inside)
 
         return Work(
             source, prepared.content_hash, prepared.frames_hash, split, [(source, len(rows))],
@@ -330,17 +331,14 @@ def load_midi(
         raise SourceError(f"is neither MIDI nor another supported format ({suffix})")
     score = read_score(data, restrike=frame.restrike, hits=frame.kit or detect_drums)
     of_drums = score.channel == DRUM_CHANNEL
-    kit = frame.kit or (detect_drums and of_drums.any() and of_drums.all())
+    kit = frame.kit or bool(detect_drums and of_drums.any() and of_drums.all())
     if detect_drums and not kit:
         score = read_score(data, restrike=frame.restrike)
     empty = not (kit or len(score.pitch) or score.end_tick)
     if empty and len(read_score(data, hits=True).pitch):  # drums that nothing ends
         raise SourceError("has no notes but drums", "--drums only")
     transposed = semitones_to_c(score) if frame.transpose_to_c else 0
-    placed = place(
-        score, frame.grid, drums=frame.drums, transpose=transposed, short_notes=frame.short_notes,
-        kit=kit, pedal=frame.pedal,
-    )  # fmt: skip
+    placed = place(score, replace(frame, kit=kit), transpose=transposed)
     frames = placed.frames(onsets=frame.onsets if onsets is None else onsets)
     if frame.marks:
         frames = placed.with_marks(frames, _marks(placed, frame))
@@ -399,8 +397,9 @@ def stated_metre(score: Score, grid: Grid) -> list[tuple[int, Metre]]:
     return [(frames_in_beats(score, grid, tick), (beats, of)) for tick, beats, of in score.meters]
 
 
-def load_to_show(path: Path, grid: Grid, drums: str | None) -> MidiPiece:
-    """Read a MIDI file with onsets to show or play it; `drums` is the option of that name."""
+def load_to_show(path: Path, options: Mapping[str, Any]) -> MidiPiece:
+    """Read a MIDI file with onsets to show or play it, on the grid and with the drums asked for."""
+    grid, drums = Grid.of_options(options) or Grid.of_beats(STEPS_PER_BEAT), options.get("drums")
     kit = drums == "only"
     shown = PianoRollFrames(grid, drums=drums == "keep", onsets=not kit, kit=kit, pedal=not kit)
     return load_midi(path, shown, detect_drums=drums is None)
@@ -422,9 +421,9 @@ def load_roll(
 
 def _check_rows(frames: NDArray[np.uint8], definition: PianoRollFrames) -> None:
     if is_kit(frames) and not definition.kit:
-        raise SourceError(f"holds {KIT.size} drum sounds, not {NOTES} notes", "--drums only")
+        raise SourceError(f"holds {len(KIT)} drum sounds, not {NOTES} notes", "--drums only")
     if definition.kit and not is_kit(frames):
-        raise SourceError(f"holds {NOTES} notes, not {KIT.size} drum sounds")
+        raise SourceError(f"holds {NOTES} notes, not {len(KIT)} drum sounds")
 
 
 def content_of(score: Score) -> str:

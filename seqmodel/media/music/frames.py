@@ -35,7 +35,6 @@ from seqmodel.media.music.grid import (
     STEPS_PER_BEAT,
     Grid,
     Restrike,
-    Rows,
 )
 from seqmodel.media.music.metre import (
     COMMON_TIME,
@@ -55,11 +54,11 @@ from seqmodel.plain import Fields
 
 def is_kit(frames: NDArray[Any]) -> bool:
     """Whether the rows of frames are those of a drum kit, (T, 47)."""
-    return bool(frames.shape[1] == KIT.size)
+    return bool(frames.shape[1] == len(KIT))
 
 
-def rows_of(frames: NDArray[Any]) -> Rows:
-    """What the rows of frames are."""
+def rows_of(frames: NDArray[Any]) -> range:
+    """The MIDI keys of the rows of frames."""
     return KIT if is_kit(frames) else PIANO
 
 
@@ -85,7 +84,7 @@ ON_TIME, TIMING_PER_FRAME = 64, 126
 
 def sounding(frames: NDArray[np.uint8]) -> NDArray[np.uint8]:
     """The piano-roll (T, 88), a view."""
-    return frames[:, : rows_of(frames).size]
+    return frames[:, : len(rows_of(frames))]
 
 
 def struck(frames: NDArray[np.uint8]) -> NDArray[np.bool_]:
@@ -143,7 +142,7 @@ def from_states(states: NDArray[np.uint8]) -> NDArray[np.uint8]:
 
 def given_notes(notes: NDArray[np.int64], given: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """Which of `notes_of` frames (N, 3) begin in what is given (T, 88): (N,)."""
-    return given[notes[:, 0], notes[:, 2] - rows_of(given).lowest]
+    return given[notes[:, 0], notes[:, 2] - rows_of(given)[0]]
 
 
 def outer_notes(roll: NDArray[np.uint8]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -173,7 +172,7 @@ def notes_of(frames: NDArray[np.uint8]) -> NDArray[np.int64]:
     # Both are sorted by pitch, then frame: the k-th begin and the k-th end are of the same note.
     pitch, begin = np.nonzero(begins.T)
     _, end = np.nonzero(ends.T)
-    notes = np.stack([begin, end, pitch + rows_of(frames).lowest], axis=1)
+    notes = np.stack([begin, end, pitch + rows_of(frames)[0]], axis=1)
     return notes[np.lexsort((pitch, begin))]
 
 
@@ -215,7 +214,7 @@ def transposed(frames: NDArray[Any], semitones: int) -> NDArray[Any]:
     first = max(0, -semitones)
     end = max(first, NOTES - max(0, semitones))  # notes from `first` to here stay in the range
     moved[..., first + semitones : end + semitones] = blocks[..., first:end]
-    target = fold(np.arange(LOWEST_PITCH, HIGHEST_PITCH + 1) + semitones) - LOWEST_PITCH
+    target = fold(np.array(PIANO) + semitones) - LOWEST_PITCH
     for note in (*range(min(first, NOTES)), *range(end, NOTES)):
         column = moved[..., target[note]]
         np.maximum(column, blocks[..., note], out=column)
@@ -330,12 +329,12 @@ class PianoRollFrames(FrameDefinition):
         return tuple(Part(*each) for each in named)
 
     @property
-    def rows(self) -> Rows:
+    def rows(self) -> range:
         return KIT if self.kit else PIANO
 
     @property
     def frame_size(self) -> int:
-        return 2 * NOTES if self.onsets else self.rows.size
+        return 2 * NOTES if self.onsets else len(self.rows)
 
     @property
     def marked_size(self) -> int:
@@ -421,17 +420,14 @@ class PianoRollFrames(FrameDefinition):
     def to_json(self) -> dict[str, Any]:
         """Of what was added later only what is true or known."""
         always = {
-            "notes": self.rows.size,
+            "notes": len(self.rows),
             "grid": self.grid.to_json(),
             "restrike": self.restrike,
             "drums": self.drums,
             "transpose_to_c": self.transpose_to_c,
         }
         added = {
-            "onsets": self.onsets,
-            "short_notes": self.short_notes,
-            "kit": self.kit,
-            "pedal": self.pedal,
+            **{name: getattr(self, name) for name in OPTIONAL_FLAGS},
             "metre": self.metre and metre_name(self.metre),
             "tempo": self.tempo,
             "longest_chord": self.longest_chord,
@@ -462,7 +458,7 @@ class PianoRollFrames(FrameDefinition):
 
     def __str__(self) -> str:
         if self.kit:
-            return f"{KIT.size} drum sounds, {self.grid}"
+            return f"{len(KIT)} drum sounds, {self.grid}"
         kept = [plural(len(each.names), n) if each.names else n for n, each in self.marks.items()]
         marked = f", with {listed(kept)}" if kept else ""
         return f"{NOTES} notes{' struck or held' * self.onsets}{marked}, {self.grid}"

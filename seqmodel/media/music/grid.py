@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from decimal import Decimal, InvalidOperation
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from seqmodel.errors import SourceError, UsageError
 
@@ -72,18 +72,11 @@ HIGHEST_PITCH = 108
 NOTES = HIGHEST_PITCH - LOWEST_PITCH + 1
 """The keys of a piano, A0 to C8; the width of a piano-roll."""
 
-
-class Rows(NamedTuple):
-    """The rows of a frame: `size` MIDI keys from `lowest` on."""
-
-    lowest: int
-    size: int
-
-
-PIANO = Rows(LOWEST_PITCH, NOTES)
-KIT = Rows(35, 47)
-"""The percussion sounds of General MIDI level 1, on channel 10; `kit.SOUNDS` names them."""
-KIT_KEYS = f"{KIT.lowest} to {KIT.lowest + KIT.size - 1}"
+PIANO = range(LOWEST_PITCH, HIGHEST_PITCH + 1)
+KIT = range(35, 82)
+"""The rows of a frame, by MIDI key: of a kit the percussion sounds of General MIDI level 1, on
+channel 10, which `kit.SOUNDS` names."""
+KIT_KEYS = f"{KIT[0]} to {KIT[-1]}"
 REST = -1
 """Stands for the pitch of a silent voice."""
 

@@ -32,9 +32,6 @@ from seqmodel.media.music.grid import (
     NOTES,
     PIANO,
     ROLL_SUFFIXES,
-    STEPS_PER_BEAT,
-    Grid,
-    Rows,
     note_name,
 )
 from seqmodel.media.music.kit import sound_name
@@ -73,7 +70,6 @@ def piano_roll_png(
 
     figure, axes = wide_figure(4)
     rows, roll = rows_of(frames), sounding(frames)
-    lowest, highest = rows.lowest, rows.lowest + rows.size - 1
     hop = max(1, -(-len(frames) // COLUMNS))
     columns = []
     for start in range(0, len(frames), hop):
@@ -85,7 +81,7 @@ def piano_roll_png(
             shades[struck(part)] += 2
         columns.append(shades.max(axis=0))
     axes.imshow(
-        np.array(columns, np.uint8).reshape(-1, rows.size).T,
+        np.array(columns, np.uint8).reshape(-1, len(rows)).T,
         origin="lower",
         aspect="auto",
         interpolation="nearest",
@@ -93,10 +89,10 @@ def piano_roll_png(
         cmap=ListedColormap([SILENCE_COLOUR, PRIMARY, ACCENT, *DARK]),
         vmin=0,
         vmax=4,
-        extent=(0, max(len(columns) * hop, 1), lowest - 0.5, highest + 0.5),
+        extent=(0, max(len(columns) * hop, 1), rows[0] - 0.5, rows[-1] + 0.5),
     )
     axes.set_xlim(0, max(len(frames), 1))
-    sounding_keys = np.flatnonzero(roll.any(axis=0)) + lowest
+    sounding_keys = np.flatnonzero(roll.any(axis=0)) + rows[0]
     if len(sounding_keys):
         axes.set_ylim(sounding_keys[0] - OCTAVE / 2, sounding_keys[-1] + OCTAVE / 2)
     ticks = _tick_names(rows, *axes.get_ylim())
@@ -107,7 +103,7 @@ def piano_roll_png(
     return png_bytes(figure)
 
 
-def _tick_names(rows: Rows, low: float, high: float) -> dict[int, str]:
+def _tick_names(rows: range, low: float, high: float) -> dict[int, str]:
     marks = LANDMARKS if rows == KIT else {c: note_name(c) for c in range(0, 128, OCTAVE)}
     return {key: name for key, name in marks.items() if low <= key <= high}
 
@@ -118,10 +114,9 @@ def plot_note_frequencies(
     """Draw how often each row sounds, as shares (D,) of all frames, one line per split."""
     figure, axes = wide_figure(4)
     for name, shares in frequencies.items():
-        rows = KIT if len(shares) == KIT.size else PIANO
-        keys = range(rows.lowest, rows.lowest + rows.size)
-        axes.step(keys, shares, where="mid", label=name)
-        ticks = _tick_names(rows, keys[0], keys[-1])
+        rows = KIT if len(shares) == len(KIT) else PIANO
+        axes.step(rows, shares, where="mid", label=name)
+        ticks = _tick_names(rows, rows[0], rows[-1])
         axes.set_xticks([*ticks], [*ticks.values()])
     axes.set_ylabel("share of frames in which it sounds")
     axes.set_title(caption(title), fontsize=10)
@@ -180,12 +175,11 @@ def inspect_file(path: Path, options: Mapping[str, Any], plot: Path | None) -> d
 
 def inspect_midi(path: Path, options: Mapping[str, Any], plot: Path | None) -> dict[str, Any]:
     """Describe a MIDI file, and how its notes fit the grid."""
-    grid, drums = Grid.of_options(options) or Grid.of_beats(STEPS_PER_BEAT), options.get("drums")
     with naming(path):
-        frames, _, _, placed = load_to_show(path, grid, drums)
-    score = placed.score
+        frames, _, _, placed = load_to_show(path, options)
+    score, grid = placed.score, placed.frame.grid
     kit, of_drums = is_kit(frames), score.channel == DRUM_CHANNEL
-    contents = Contents(PianoRollFrames(grid, drums=drums == "keep", kit=kit))
+    contents = Contents(placed.frame)
     contents.add(score)
     if plot is not None:
         unit, given = f"frame ({grid})", placed.given_mask()
@@ -196,7 +190,7 @@ def inspect_midi(path: Path, options: Mapping[str, Any], plot: Path | None) -> d
         "kind": "midi",
         **(_sounds(score.pitch[of_drums]) if kit else {}),
         "format": score.format,
-        "tracks": score.tracks,
+        "tracks": len(score.track_names),
         "channels": sorted({int(channel) + 1 for channel in score.channel}),
         "notes": int(np.count_nonzero(of_drums)) if kit else len(score.pitch),
         **_range(score.pitch[:0] if kit else score.pitch[~of_drums]),
@@ -222,7 +216,7 @@ def inspect_roll(path: Path, plot: Path | None) -> dict[str, Any]:
     if plot is not None:
         write_file(plot, piano_roll_png(frames, title=str(path)))
     rows = rows_of(frames)
-    notes, pitches = int(struck(frames).sum()), rows.lowest + np.nonzero(sounding(frames))[1]
+    notes, pitches = int(struck(frames).sum()), rows[0] + np.nonzero(sounding(frames))[1]
     further = {"struck_share": _share(notes, sounding(frames).sum())} if has_onsets(frames) else {}
     return {
         "path": str(path),
@@ -380,8 +374,7 @@ def _range(pitches: NDArray[Any]) -> dict[str, str | None]:
 def _sounds(keys: NDArray[Any]) -> dict[str, dict[str, int]]:
     """How often each drum sound is struck, most common first, given the key of each hit."""
     counts = Counter(keys.tolist())
-    known = range(KIT.lowest, KIT.lowest + KIT.size)
-    names = {key: sound_name(key) if key in known else f"key {key}" for key in counts}
+    names = {key: sound_name(key) if key in KIT else f"key {key}" for key in counts}
     return {"drum_sounds": {names[key]: n for key, n in counts.most_common()}}
 
 

@@ -96,20 +96,20 @@ scratches, sticks, clicks and metronome bell; shaker, jingle bell, bell tree, ca
 """
 
 
-ROWS = np.array([SUBSTITUTES.get(key, key) for key in range(128)]) - KIT.lowest
-ROWS[(ROWS < 0) | (KIT.size <= ROWS)] = -1
+ROWS = np.array([SUBSTITUTES.get(key, key) for key in range(128)]) - KIT[0]
+ROWS[(ROWS < 0) | (len(KIT) <= ROWS)] = -1
 """The row of each key, -1 where a kit has no sound for it."""
 
 
 def sound_name(key: int) -> str:
     """The name of a key's sound, such as "closed hi-hat" for 42."""
-    return SOUNDS[key - KIT.lowest].name
+    return SOUNDS[key - KIT[0]].name
 
 
-@lru_cache(maxsize=KIT.size)
+@lru_cache(maxsize=len(KIT))
 def drum_sound(key: int, rate: int) -> NDArray[np.float64]:
     """The sound of a key, (n,) samples at `rate` within [-1, 1]; always the same."""
-    _, tone, tone_seconds, noise, cutoff, noise_seconds = SOUNDS[key - KIT.lowest]
+    _, tone, tone_seconds, noise, cutoff, noise_seconds = SOUNDS[key - KIT[0]]
     t = np.arange(round(AUDIBLE_DECAYS * max(tone_seconds, noise_seconds) * rate)) / rate
     glide = GLIDE * -np.expm1(-t / GLIDE) if tone < SKIN else 0.0
     tone_part = np.exp(-t / tone_seconds) * np.sin(2 * np.pi * tone * (t + glide))

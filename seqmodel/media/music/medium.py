@@ -112,11 +112,7 @@ class Music(Medium):
             metavar="NAMES",
         ),
         Option("tracks", bool, "MIDI: --parts with the 8 most common track names."),
-        Option(
-            "velocity",
-            bool,
-            "MIDI: also learn the velocity of each note.",
-        ),
+        Option("velocity", bool, "MIDI: also learn the velocity of each note."),
         Option("timing", bool, "MIDI: also learn how far off the grid each note is."),
         Option(
             "cache",

@@ -35,7 +35,7 @@ from seqmodel.media.music.events import (
     quantities,
 )
 from seqmodel.media.music.grid import DEFAULT_TEMPO, END_OF_PIECE, SMPTE_TEMPO, Grid, Restrike
-from seqmodel.media.music.metre import is_possible
+from seqmodel.media.music.metre import Metre, is_possible
 
 PAUSE_BEATS = 16
 """Beats of silence, or at 120 beats per minute their 8 s, after which a key owes no more offs.
@@ -78,7 +78,7 @@ class Score:
         programs: (track, channel, tick, program) of each program change, in order within a track.
         pedal: how often the sustain pedal is pressed.
         format: as stated in the file.
-        tracks, track_names: how many tracks were found, and their names, "" for none.
+        track_names: those of all tracks that were found, "" for none.
         last_tick, end_tick: where the longest track ends, and where a marker says that the piece
             does, as in one that was sampled and ends in silence; 0 without.
         remarks: what was repaired, each a short phrase.
@@ -102,7 +102,6 @@ class Score:
     programs: tuple[tuple[int, int, int, int], ...]
     pedal: int
     format: int
-    tracks: int
     track_names: tuple[str, ...]
     last_tick: int
     end_tick: int
@@ -166,7 +165,7 @@ def read_score(data: bytes, *, restrike: Restrike = "close", hits: bool = False)
     """
     file_format, division, events, repairs = read_events(data)
     ticks_per_unit, smpte_tempo = _parse_division(division)
-    metas = _read_metas(events, repairs)
+    meters, keys, names, ends = _read_metas(events, repairs)
     tempo_tick, tempo = np.array([0]), np.array([smpte_tempo])
     if smpte_tempo is None:
         tempo_tick, tempo = _tempos(events, repairs)
@@ -181,7 +180,7 @@ def read_score(data: bytes, *, restrike: Restrike = "close", hits: bool = False)
     silent_tick, stuck = events.silent_ticks(notes, pedals, max_pedal)
     if stuck:
         repairs[f"sustain pedal down for over {MAX_PEDAL_BEATS} beats ignored"] += stuck
-    ends = [*metas.ends, *events.ticks[legacy].tolist()]
+    ends += events.ticks[legacy].tolist()
     return Score(
         on_tick=events.ticks[notes[:, 0]],
         off_tick=events.ticks[notes[:, 1]],
@@ -196,13 +195,12 @@ def read_score(data: bytes, *, restrike: Restrike = "close", hits: bool = False)
         smpte=smpte_tempo is not None,
         tempo_tick=tempo_tick,
         tempo=tempo,
-        meters=tuple((tick, *metre) for tick, metre in _in_order(metas.meters)),
-        keys=tuple(key for _, key in _in_order(metas.keys)),
+        meters=tuple((tick, *metre) for tick, metre in _in_order(meters)),
+        keys=tuple(key for _, key in _in_order(keys)),
         programs=events.programs(),
         pedal=int(np.count_nonzero(pedals.pressed)),
         format=file_format,
-        tracks=len(events.tracks),
-        track_names=tuple(metas.names.get(track, "") for track in range(len(events.tracks))),
+        track_names=tuple(names.get(track, "") for track in range(len(events.tracks))),
         last_tick=events.last_tick,
         end_tick=max(ends, default=0),
         remarks=tuple(
@@ -341,17 +339,11 @@ def _tempos(events: Events, repairs: Counter[str]) -> tuple[NDArray[np.int64], N
     return tick[order], tempo[order]
 
 
-class _Metas(NamedTuple):
-    meters: list[tuple[int, tuple[int, int]]]
-    keys: list[tuple[int, str]]
-    names: dict[int, str]
-    """By track, the first one it states."""
-    ends: list[int]
-    """Where the piece ends."""
-
-
-def _read_metas(events: Events, repairs: Counter[str]) -> _Metas:
-    metas = _Metas([], [], {}, [])
+def _read_metas(
+    events: Events, repairs: Counter[str]
+) -> tuple[list[tuple[int, Metre]], list[tuple[int, str]], dict[int, str], list[int]]:
+    """Time and key signatures, by track the first name it states, and where the piece ends."""
+    meters, keys, names, ends = list[tuple[int, Metre]](), [], dict[int, str](), list[int]()
     chosen = np.flatnonzero(events.event == 0xFF)
     chosen = chosen[DECODED[events.data[events.at[chosen]]]]
     body_at, _ = quantities(events.data, events.at[chosen] + 1)
@@ -362,19 +354,18 @@ def _read_metas(events: Events, repairs: Counter[str]) -> _Metas:
         if kind == TIME_SIGNATURE and len(body) >= 2:
             metre = body[0], 1 << body[1]
             if is_possible(metre):
-                metas.meters.append((tick, metre))
+                meters.append((tick, metre))
             else:
                 repairs["impossible time signature ignored"] += 1
         elif kind == KEY_SIGNATURE and len(body) >= 2:
             sharps, minor = struct.unpack_from("bB", body)
             if abs(sharps) <= MAX_SHARPS and minor in (0, 1):
-                key = FIFTHS[sharps + MAX_SHARPS + 3 * minor] + "m" * minor
-                metas.keys.append((tick, key))
+                keys.append((tick, FIFTHS[sharps + MAX_SHARPS + 3 * minor] + "m" * minor))
         elif kind == TRACK_NAME:
-            metas.names.setdefault(track, body.decode(errors="replace"))
+            names.setdefault(track, body.decode(errors="replace"))
         elif kind == MARKER and body == END_OF_PIECE:
-            metas.ends.append(tick)
-    return metas
+            ends.append(tick)
+    return meters, keys, names, ends
 
 
 def _in_order(signatures: list[tuple[int, Any]]) -> list[tuple[int, Any]]:

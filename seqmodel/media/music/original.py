@@ -86,10 +86,7 @@ class Original:
                 f"{path} holds independent patterns (MIDI format 2), to which a track cannot be "
                 "added: convert it to format 1"
             )
-        placed = place(
-            score, frame.grid, drums=frame.drums, transpose=transposed, kit=frame.kit,
-            short_notes=frame.short_notes, pedal=frame.pedal,
-        )  # fmt: skip
+        placed = place(score, frame, transpose=transposed)
         self.frames = placed.frames(onsets=True)
         if (np.diff(self._ticks(placed.length)) < 1).any():
             raise UsageError(
@@ -180,7 +177,7 @@ class Original:
         removed, added = self._replace(data, remaining, end)
         replaced = [n for n in remaining if n in self._cells] if cut is None else []
         first = int(ticks[free.any(axis=1).argmax()])
-        notes, lowest = notes_of(frames), rows_of(frames).lowest
+        notes, lowest = notes_of(frames), rows_of(frames)[0]
         nearby = replaced or list(self._cells)
         loudness = velocities(notes, frames, self._frame.grid, metre=metre, flat=flat)
         steps = np.diff(ticks)

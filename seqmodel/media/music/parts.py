@@ -117,17 +117,14 @@ def commonest_tracks(scores: Iterable[Score], *, drums: bool) -> tuple[str, ...]
     pieces, notes, spelling = Counter[str](), Counter[str](), dict[str, str]()
     pitches = Counter[str]()
     for score in scores:
-        in_piece = dict[str, None]()
-        for part in _with_unique_names(parts_of(score)):
-            name = part["name"]
-            if not (drums or part["programs"]):
-                continue
-            spelling.setdefault(name.casefold(), name)
-            notes[name.casefold()] += part["notes"]
-            pitches[name.casefold()] += int(score.pitch[_notes_of(part, score)].sum(dtype=int))
-            in_piece[name.casefold()] = None
-        pieces.update(in_piece.keys())
-    by_count = sorted(pieces, key=lambda name: (-pieces[name], -notes[name]))
+        named = [part for part in _with_unique_names(parts_of(score)) if drums or part["programs"]]
+        pieces.update({part["name"].casefold() for part in named})
+        for part in named:
+            name = part["name"].casefold()
+            spelling.setdefault(name, part["name"])
+            notes[name] += part["notes"]
+            pitches[name] += int(score.pitch[_notes_of(part, score)].sum(dtype=int))
+    by_count = sorted(notes, key=lambda name: (-pieces[name], -notes[name]))
     chosen = [name for name in by_count if name != OTHER][:MAX_TRACKS]
     chosen.sort(key=lambda name: -pitches[name] / notes[name])
     return (*(spelling[name] for name in chosen), OTHER)
@@ -135,12 +132,11 @@ def commonest_tracks(scores: Iterable[Score], *, drums: bool) -> tuple[str, ...]
 
 def _with_unique_names(parts: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """The `parts_of` a file, named by their family if they have no name or share it."""
-    shared = Counter(part["name"].casefold() for part in parts)
-    shared[""] = len(parts) + 1  # a missing name counts as shared
-    unique = (shared[part["name"].casefold()] == 1 for part in parts)
+    counts = Counter(part["name"].casefold() for part in parts)
+    unique = {name for name, count in counts.items() if name and count == 1}
     return [
-        part if is_unique else part | {"name": _family(part)}
-        for part, is_unique in zip(parts, unique, strict=True)
+        part if part["name"].casefold() in unique else part | {"name": _family(part)}
+        for part in parts
     ]
 
 

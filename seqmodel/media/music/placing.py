@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from seqmodel.errors import SourceError
 from seqmodel.media.marks import MARKS
-from seqmodel.media.music.frames import fold, hold, marks_in, struck
+from seqmodel.media.music.frames import PianoRollFrames, fold, hold, marks_in, struck
 from seqmodel.media.music.grid import (
     DRAWN,
     DRUM_CHANNEL,
@@ -49,39 +49,29 @@ class Tally(NamedTuple):
 
     def lines(self, *, onsets: bool, kit: bool = False) -> list[str]:
         """What happened to notes that do not show, and what to do about it, if there are any."""
-        lines, of = list[str](), f"of {plural(self.read, 'hit' if kit else 'note')}"
-        if self.related:
-            lines.append(
-                f"{plural(self.related, 'hit')} on keys outside {KIT_KEYS}, those of General MIDI, "
-                "got a related sound"
-            )
-        if self.unknown:
-            lines.append(
-                f"left out {plural(self.unknown, 'hit')} on keys for which a kit has no sound"
-            )
-        if self.dropped:
-            lines.append(
-                f"dropped {self.dropped:,} {of} that fill no frame; prepare --short-notes keep, or "
-                "a finer grid, keeps them"
-            )
-        if self.shared:
-            lines.append(
-                f"{self.shared:,} {of} begin on a key that another part strikes or holds there: "
-                "they are one note, of the part that strikes it last, or in one frame of the first"
-            )
-        if self.merged:
-            how = "begin in the same frame as another of their pitch; a finer grid"
-            if kit:
-                how = how.replace("pitch", "sound")
-            elif not onsets:
-                how = "follow one of their pitch without a gap and join it; prepare --onsets"
-            lines.append(f"{self.merged:,} {of} {how} keeps them apart")
-        return lines
+        of = f"of {plural(self.read, 'hit' if kit else 'note')}"
+        how = "follow one of their pitch without a gap and join it; prepare --onsets"
+        if onsets or kit:
+            same = "sound" if kit else "pitch"
+            how = f"begin in the same frame as another of their {same}; a finer grid"
+        lines = {
+            "related": f"{plural(self.related, 'hit')} on keys outside {KIT_KEYS}, those of "
+            "General MIDI, got a related sound",
+            "unknown": f"left out {plural(self.unknown, 'hit')} on keys for which a kit has no "
+            "sound",
+            "dropped": f"dropped {self.dropped:,} {of} that fill no frame; prepare --short-notes "
+            "keep, or a finer grid, keeps them",
+            "shared": f"{self.shared:,} {of} begin on a key that another part strikes or holds "
+            "there: they are one note, of the part that strikes it last, or in one frame of the "
+            "first",
+            "merged": f"{self.merged:,} {of} {how} keeps them apart",
+        }
+        return [line for name, line in lines.items() if getattr(self, name)]
 
 
 @dataclass(frozen=True)
 class PlacedNotes:
-    """The notes of a score on a grid, as `place` was told.
+    """The notes of a score on the grid of a `frame`.
 
     Attributes:
         chosen: (N,), which of the score's notes they are.
@@ -92,13 +82,12 @@ class PlacedNotes:
     """
 
     score: Score
+    frame: PianoRollFrames
     chosen: NDArray[np.int64]
     begin: NDArray[np.int64]
     end: NDArray[np.int64]
     row: NDArray[np.int64]
     length: int
-    kit: bool
-    pedal: bool
 
     def frames(self, *, onsets: bool) -> NDArray[np.uint8]:
         """The piano-roll (T, 88), 1 where a pitch from 21 to 108 sounds; or a kit's hits (T, 47).
@@ -106,7 +95,7 @@ class PlacedNotes:
         With `onsets`, which a kit has not, 88 more columns follow, 1 in the first frame that a note
         fills. Notes of equal pitch that begin in the same frame share one onset.
         """
-        D = KIT.size if self.kit else NOTES
+        D = len(self.frame.rows)
         begin, end, row, T = self.begin, self.end, self.row, self.length
         # How many more notes of a key sound than in the frame before, key after key.
         change = np.zeros(D * (T + 1), np.int32)
@@ -114,7 +103,7 @@ class PlacedNotes:
         np.add.at(change, row * (T + 1) + begin, one)
         np.add.at(change, row * (T + 1) + end, -one)
         sounding = np.cumsum(change, out=change).reshape(D, T + 1)[:, :-1].T > 0
-        if not onsets or self.kit:
+        if not onsets or self.frame.kit:
             return np.ascontiguousarray(sounding).view(np.uint8)
         filling, roll = begin < end, np.zeros((T, 2 * D), np.uint8)
         roll[:, :D] = sounding
@@ -149,11 +138,11 @@ class PlacedNotes:
         distinct = notes[np.diff(notes >> 1, prepend=-1) > 0]
         dropped = int((distinct & 1).sum())
         merged = len(distinct) - dropped - int(np.count_nonzero(struck(frames)))
-        if self.kit:
-            related = int((self.row + KIT.lowest != score.pitch[chosen]).sum())
+        if self.frame.kit:
+            related = int((self.row + KIT[0] != score.pitch[chosen]).sum())
             unknown = int((score.channel == DRUM_CHANNEL).sum()) - len(chosen)
             return Tally(len(distinct), dropped, merged, related, unknown)
-        longer = (score.ends(pedal=self.pedal) > score.off_tick)[chosen]
+        longer = (score.ends(pedal=self.frame.pedal) > score.off_tick)[chosen]
         shared = 0
         if parts is not None:
             sounding = np.zeros((self.length, NOTES), np.uint8)
@@ -172,35 +161,29 @@ class PlacedNotes:
         return replace(self, end=np.where(given, self.end, self.begin)).frames(onsets=False) > 0
 
 
-def in_frames(score: Score, *, drums: bool, kit: bool = False) -> NDArray[np.bool_]:
-    """Which of the score's notes (N,) are placed in frames, with drums or without.
-
-    With `kit` they are those of channel 10 for whose keys a kit has a sound.
-    """
+def in_frames(score: Score, frame: PianoRollFrames) -> NDArray[np.bool_]:
+    """Which of the score's notes (N,) such frames have: of a kit, hits on keys with a sound."""
     is_drum: NDArray[np.bool_] = score.channel == DRUM_CHANNEL
-    if kit:
-        is_drum &= ROWS[score.pitch] >= 0
-        return is_drum
-    return np.full_like(is_drum, True) if drums else ~is_drum
+    if frame.kit:
+        return is_drum & (ROWS[score.pitch] >= 0)
+    return ~is_drum | frame.drums
 
 
-def place(
-    score: Score, grid: Grid, *, drums: bool, transpose: int = 0, short_notes: bool = True,
-    kit: bool = False, pedal: bool = False,
-) -> PlacedNotes:  # fmt: skip
-    """The score's notes on a grid, which follows the tempo if it is in seconds.
+def place(score: Score, frame: PianoRollFrames, *, transpose: int = 0) -> PlacedNotes:
+    """The score's notes on the grid of such frames, which follows the tempo if it is in seconds.
 
     The frame of a tick is floor(tick / step + 1/2). A note fills the frames from its onset's up to
     but excluding its end's; if that is none, its onset's with `short_notes`, else none; a hit of a
-    `kit` its onset's. Pitches are moved by `transpose` semitones, then into the piano's range by
+    kit its onset's. Pitches are moved by `transpose` semitones, then into the piano's range by
     octaves. T is the frame of the last end, or of the marker that says where the piece ends.
 
     SourceError if there are no notes or too many frames, the piece ends within half a step, or the
     grid is in beats and the file has none.
     """
+    grid, kit = frame.grid, frame.kit
     if grid.steps_per_beat is not None and score.smpte:
         raise SourceError("is in SMPTE time, which has no beats", "--step-seconds")
-    chosen = np.flatnonzero(in_frames(score, drums=drums, kit=kit))
+    chosen = np.flatnonzero(in_frames(score, frame))
     pitch = score.pitch[chosen].astype(np.int64)
     if not len(chosen) and (len(score.pitch) or not score.end_tick):
         damage = f" ({'; '.join(score.remarks)})" * bool(score.remarks)
@@ -212,8 +195,8 @@ def place(
             raise SourceError(f"has no notes but drums{damage}", "--drums only")
         raise SourceError(f"has no notes{damage}")
     on_tick = score.on_tick[chosen]
-    off_tick = on_tick if kit else score.ends(pedal=pedal)[chosen]
-    short_notes |= kit
+    off_tick = on_tick if kit else score.ends(pedal=frame.pedal)[chosen]
+    short_notes = frame.short_notes or kit
 
     frames_of = frames_in_beats if grid.steps_per_beat else _frames_in_seconds
     # As Python integers: no file can make them overflow.
@@ -232,7 +215,7 @@ def place(
     if short_notes:
         end = np.maximum(end, begin + 1)
     row = ROWS[pitch] if kit else fold(pitch + transpose) - LOWEST_PITCH
-    return PlacedNotes(score, chosen, begin, end, row, length, kit, pedal)
+    return PlacedNotes(score, frame, chosen, begin, end, row, length)
 
 
 def frames_in_beats(score: Score, grid: Grid, tick: Any) -> Any:

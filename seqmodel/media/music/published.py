@@ -23,6 +23,7 @@ from seqmodel.media.music.grid import (
     LOWEST_PITCH,
     MAX_FRAMES,
     NOTES,
+    PIANO,
     PUBLISHED_STEPS_PER_BEAT,
     REST,
     ROLL_SUFFIXES,
@@ -261,7 +262,7 @@ def _pieces_of_pitches(pieces: Any, name: str, claims: "_Claims") -> list[Roll]:
 def _voices(pitches: NDArray[Any], where: str) -> Roll:
     """The roll of pitches (T, voices), without the voices if there are too many."""
     silent = np.isnan(pitches) | np.isin(pitches, SILENT_VALUES)
-    known = silent | np.isin(pitches, np.arange(LOWEST_PITCH, HIGHEST_PITCH + 1))
+    known = silent | np.isin(pitches, PIANO)
     if not known.all():
         raise _pitch_error(pitches[~known][0].item(), where)
     roll = Roll.of_voices(np.where(silent, REST, pitches).astype(np.int8))
@@ -328,8 +329,8 @@ def _read_member(stream: BinaryIO, name: str, claims: "_Claims") -> list[Roll]:
 def _read_npy(file: BufferedReader, claims: "_Claims") -> RollsBySplit:
     header = _read_header(file, "the array")
     claims.grid = _stated_grid(header.comment)
-    kit = header.shape[1:] == (KIT.size,)
-    rows, most = (KIT.size, STRUCK) if kit else (NOTES, HELD)
+    kit = header.shape[1:] == (len(KIT),)
+    rows, most = (len(KIT), STRUCK) if kit else (NOTES, HELD)
     array = _read_array(file, header, "the array", claims, rows=rows, most=most)
     if not (array == HELD).any():
         return {"": [Roll(array)]}

@@ -188,7 +188,7 @@ class MusicSampling(Sampling):
         """The frames in their key, and (T, 88) which notes were given, if any."""
         given = ~self._free(len(frames)) if self._filled or self._included else None
         if self._filled is not None:
-            frames = self._filled.with_file_onsets(frames)
+            frames = with_file_onsets(frames, self._filled.played, self._filled.free)
         if semitones := self._semitones(frames):
             frames = transposed(frames, semitones)
             given = None if given is None else transposed(given, semitones)
@@ -199,7 +199,7 @@ class MusicSampling(Sampling):
         if self._filled is not None:
             return self._filled.free
         rows = np.arange(length) >= self._included
-        return np.broadcast_to(rows[:, None], (length, self._frame.rows.size))
+        return np.broadcast_to(rows[:, None], (length, len(self._frame.rows)))
 
     def _semitones(self, frames: NDArray[np.uint8]) -> int:
         """By how many semitones the run's frames are transposed in the written file."""
@@ -231,7 +231,7 @@ class MusicSampling(Sampling):
     def _in_original(self, original: Original, frames: NDArray[np.uint8]) -> bytes:
         cut, free = None, self._free(len(frames))
         if self._filled is not None:
-            frames = self._filled.with_file_onsets(frames)
+            frames = with_file_onsets(frames, self._filled.played, self._filled.free)
         else:
             file = original.frames[: len(frames)]
             assert self._prime is not None
@@ -371,6 +371,7 @@ class FilledPiece(ReadFile):
     """A file as read by the run, and the part of it to redraw.
 
     Attributes:
+        played: (T, 176), with onsets also if the run has none.
         free: (T, 88), the notes to be drawn.
         remarks: what is lost of the file, one line each.
     """
@@ -386,22 +387,19 @@ class FilledPiece(ReadFile):
             flags = ", ".join(f"--{part}" for part in SELECTIONS)
             raise UsageError(f"--fill {path}: select the part to draw with {flags}")
         super().__init__("fill", path, frame, options, onsets=True)
-        self._frame, self._played = frame, self.frames
+        self._frame, self.played = frame, self.frames
         if not has_onsets(self.frames):
-            self._played = with_onsets(self.frames)
-        self.frames = self._played if frame.onsets else sounding(self._played)
+            self.played = with_onsets(self.frames)
+        self.frames = self.played if frame.onsets else sounding(self.played)
         self.remarks = [] if self.score is None else self._remarks(self.score, keep=keep)
         self.free = self._free_mask(options)
         if not self.free.any():
             raise UsageError(f"--fill {path}: there is nothing to draw in that part")
 
-    def with_file_onsets(self, frames: NDArray[np.uint8]) -> NDArray[np.uint8]:
-        return with_file_onsets(frames, self._played, self.free)
-
     def _remarks(self, score: Score, *, keep: bool) -> list[str]:
         frame = self._frame
         pitches = score.pitch.astype(int) + self.transposed
-        placed = in_frames(score, drums=frame.drums, kit=frame.kit)
+        placed = in_frames(score, frame)
         steps = frame.grid.steps_per_beat
         dropped = set(score.channel[~placed].tolist())
         remarks = {
@@ -430,14 +428,14 @@ class FilledPiece(ReadFile):
 
     def _free_mask(self, options: Mapping[str, Any]) -> NDArray[np.bool_]:
         rows = self._frame.rows
-        free = np.ones((len(self.frames), rows.size), bool)
+        free = np.ones((len(self.frames), len(rows)), bool)
         borders_of = {"bars": self._bars, "frames": self._frames, "time": self._seconds}
         for stretch, borders in borders_of.items():
             if options.get(stretch):
                 begin, end = borders(options[stretch])
                 free[:begin] = free[end:] = False
         if options.get("notes"):
-            pitches = rows.lowest + np.arange(rows.size) - self.transposed
+            pitches = np.array(rows) - self.transposed
             low, high = _span("notes", options["notes"], pitch_of, (pitches[0], pitches[-1]))
             within = (low <= pitches) & (pitches <= high)
             if not within.any():

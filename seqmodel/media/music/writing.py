@@ -100,7 +100,7 @@ def velocities(
     """
     if flat:
         return np.full(len(notes), FLAT_VELOCITY)
-    begin, key = notes[:, 0], notes[:, 2] - rows_of(frames).lowest
+    begin, key = notes[:, 0], notes[:, 2] - rows_of(frames)[0]
     bottom, top = outer_notes(sounding(frames))
     voice = np.where(key == top[begin], MELODY, np.where(key == bottom[begin], BASS, 0))
     if is_kit(frames):
@@ -140,7 +140,7 @@ def lateness(notes: NDArray[np.int64], frames: NDArray[np.uint8]) -> NDArray[np.
     """By how many frames each of `notes_of(frames)` begins late (N,); below 0: early."""
     if "timing" not in (marks := marks_in(frames)):
         return np.zeros(len(notes))
-    known = marks["timing"][notes[:, 0], notes[:, 2] - rows_of(frames).lowest]
+    known = marks["timing"][notes[:, 0], notes[:, 2] - rows_of(frames)[0]]
     return np.where(known > 0, (known - float(ON_TIME)) / TIMING_PER_FRAME, 0.0)
 
 
@@ -248,7 +248,7 @@ def split_tracks(
     named = part_tracks(parts, name)
     if not parts:
         return [*tracks, (named[0], drawn)]
-    own = marks_in(frames)["part"][notes[:, 0], notes[:, 2] - rows_of(frames).lowest]
+    own = marks_in(frames)["part"][notes[:, 0], notes[:, 2] - rows_of(frames)[0]]
     own = np.where(own > 0, own, len(parts))
     return [*tracks, *((part, drawn & (own == k)) for k, part in enumerate(named, 1))]
 
@@ -441,17 +441,15 @@ def listen(path: Path, options: Mapping[str, Any], target: Path) -> None:
     given. A roll (.npy) states no tempo, and its grid only if it was sampled.
     """
     kind, tempo = target.suffix.lower().lstrip("."), options.get("tempo")
-    chosen = Grid.of_options(options)
     score = given = None
     stated = list[tuple[int, Metre]]()
     with naming(path):
         if path.suffix.lower() == ".npy":
             frames, stated_grid = load_roll(path)
-            grid = chosen or stated_grid or Grid.of_beats(STEPS_PER_BEAT)
+            grid = Grid.of_options(options) or stated_grid or Grid.of_beats(STEPS_PER_BEAT)
         else:
-            grid = chosen or Grid.of_beats(STEPS_PER_BEAT)
-            frames, _, _, placed = load_to_show(path, grid, options.get("drums"))
-            score, given = placed.score, placed.given_mask()
+            frames, _, _, placed = load_to_show(path, options)
+            score, grid, given = placed.score, placed.frame.grid, placed.given_mask()
             stated = stated_metre(score, grid)
     times = frame_times(len(frames), grid, tempo or DEFAULT_BPM, None if tempo else score)
     check_sound(kind, float(times[-1]))

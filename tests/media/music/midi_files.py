@@ -11,6 +11,7 @@ import mido
 import numpy as np
 from hypothesis import strategies as st
 
+from seqmodel.media.music.frames import PianoRollFrames
 from seqmodel.media.music.grid import Grid
 from seqmodel.media.music.placing import place
 
@@ -201,6 +202,6 @@ def states_by_mido(data, grid, *, restrike, drums, transpose=0, short_notes=True
     return states, {(on, row) for on, *_, row in notes}, filling
 
 
-def piano_roll(score, grid, *, drums, onsets=False, **how):
+def piano_roll(score, grid, *, onsets=False, transpose=0, **how):
     """The frames of the notes that `place` puts on the grid."""
-    return place(score, grid, drums=drums, **how).frames(onsets=onsets)
+    return place(score, PianoRollFrames(grid, **how), transpose=transpose).frames(onsets=onsets)

@@ -185,7 +185,7 @@ FOUR = Grid.of_beats(4)
 
 
 def timing_of(*files, grid=FOUR):
-    timing = Timing(grid, drums=True)
+    timing = Timing(PianoRollFrames(grid, drums=True))
     for data in files:
         timing.add(read_score(data))
     return timing

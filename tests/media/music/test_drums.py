@@ -1,6 +1,7 @@
 """Drums as the hits of a kit: placed, written, read back, counted, rendered."""
 
 import io
+from dataclasses import replace
 from fractions import Fraction
 from math import floor
 
@@ -59,7 +60,7 @@ def test_hits_read_back_as_they_were_written(frames, grid, tempo, flat):
     except UsageError as error:
         assume("finer than a MIDI tick" not in str(error))
         raise
-    placed = place(read_score(data), grid, drums=True, kit=True)
+    placed = place(read_score(data), replace(KIT, grid=grid))
     assert np.array_equal(placed.frames(onsets=False), frames)
     assert placed.tally(frames) == Tally(read=frames.sum())
     messages = [m for track in mido.MidiFile(file=io.BytesIO(data)).tracks for m in track]
@@ -80,7 +81,7 @@ def test_hits_have_no_length_and_the_rest_of_the_band_is_left_out():
         + note(240, 60, pitch=99, channel=9)
         + bytes([0, 0x99, 38, 64]),  # never ended
     )
-    placed = place(read_score(data, hits=True), BEATS, drums=True, kit=True)
+    placed = place(read_score(data, hits=True), KIT)
     frames = placed.frames(onsets=False)
     tally = placed.tally(frames)
     assert frames.shape[1] == 47

@@ -141,7 +141,7 @@ def test_clear_metres_are_inferred(metre):
 def test_nothing_is_inferred_of_notes_off_the_grid(tmp_path):
     """Guards against bars of a grid that a file ignores: five notes of 1.2 beats are two of 3/4."""
     score = read_score(quarters(tmp_path / "off.mid", count=60, length=576).read_bytes())
-    frames = place(score, SIXTEENTHS, drums=False).frames(onsets=True)
+    frames = place(score, PianoRollFrames(SIXTEENTHS)).frames(onsets=True)
     assert infer_metre(struck(frames).sum(axis=1), SIXTEENTHS) == (3, 4)
     assert metre_of(score, frames, SIXTEENTHS) == []
 

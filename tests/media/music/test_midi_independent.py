@@ -14,6 +14,7 @@ from midi_files import grids, sounds_by_mido, states_by_mido
 from onsets import as_frames
 
 from seqmodel.errors import SourceError
+from seqmodel.media.music.frames import PianoRollFrames
 from seqmodel.media.music.midi import read_score
 from seqmodel.media.music.placing import place
 
@@ -114,12 +115,14 @@ def test_rolls_match_exact_fractions(tracks, division, grid, restrike, **how):
     data = file_of(tracks, division)
     expected, notes, filling = states_by_mido(data, grid, restrike=restrike, **how)
     score = read_score(data, restrike=restrike)
+    transpose = how.pop("transpose")
+    frame = PianoRollFrames(grid, **how)
     assert score.remarks == ()
     if len(expected) == 0:
         with pytest.raises(SourceError):
-            place(score, grid, **how)
+            place(score, frame, transpose=transpose)
         return
-    placed = place(score, grid, **how)
+    placed = place(score, frame, transpose=transpose)
     roll, frames = placed.frames(onsets=False), placed.frames(onsets=True)
     assert roll.shape == expected.shape
     assert np.array_equal(roll, expected > 0)

@@ -182,7 +182,7 @@ def test_moved_notes_stay_in_their_frames(grid, seed, bpm):
     frames = as_frames(states)
     timing = np.random.default_rng(seed).integers(1, 128, (30, 88))
     data = midi_bytes(marked(frames, timing=timing), grid, tempo_bpm=bpm)
-    placed = place(read_score(data), grid, drums=False)
+    placed = place(read_score(data), PianoRollFrames(grid))
     again = placed.frames(onsets=True)
     assert np.array_equal(again, np.pad(frames, ((0, len(again) - len(frames)), (0, 0))))
     (track,) = mido.MidiFile(file=io.BytesIO(data)).tracks

@@ -13,6 +13,7 @@ from midi_files import grids, midi_file, note, piano_roll
 from onsets import as_frames, random_states
 
 from seqmodel.errors import UsageError
+from seqmodel.media.music.frames import PianoRollFrames
 from seqmodel.media.music.grid import Grid
 from seqmodel.media.music.metre import Signature
 from seqmodel.media.music.midi import read_score
@@ -79,7 +80,7 @@ def test_what_was_given_reads_back(frames, seed, grid):
     for t in range(len(frames)):
         goes_on = (frames[t, :88] > 0) & (frames[t, 88:] == 0)
         expected[t] = np.where(goes_on, expected[t - 1], part[t] & (frames[t, :88] > 0))
-    assert np.array_equal(place(score, grid, drums=False).given_mask(), expected)
+    assert np.array_equal(place(score, PianoRollFrames(grid)).given_mask(), expected)
 
 
 def test_what_was_given_has_a_track_and_a_channel_of_its_own():

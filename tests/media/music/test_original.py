@@ -264,7 +264,7 @@ def test_what_the_pedal_holds(held, free, end, left):
     after = read(data)
     assert [each[:3] for each in sorted(notes_of(after.tracks[0]))][: len(left)] == left
     assert others(after.tracks[0]) == others(mido.MidiFile(held).tracks[0])
-    again = place(read_score(data), PEDAL.grid, drums=False, pedal=True).frames(onsets=True)
+    again = place(read_score(data), PEDAL).frames(onsets=True)
     given = ~np.tile(stretch(48, *free), 2)
     np.testing.assert_array_equal(again[given], frames[given])
     if end > free[0]:
