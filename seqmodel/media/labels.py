@@ -67,7 +67,7 @@ def combinations(
     """
     chosen = dict[str, dict[str, None]]()
     for text in options:
-        name, _, value = text.partition("=")
+        name, equals, value = text.partition("=")
         values = known.get(name)
         if values is None:
             none = "none: its data had none, or it was trained with --labels none"
@@ -83,9 +83,8 @@ def combinations(
         else:
             selected = value.split(",")
         if not {*selected} <= {*values}:
-            raise UsageError(
-                f"--label {text}: there is no {name} {value!r}; choose from {some(values, SHOWN)}"
-            )
+            wrong = f"there is no {name} {value!r}" if equals else "write NAME=VALUE"
+            raise UsageError(f"--label {text}: {wrong}; choose from {some(values, SHOWN)}")
         chosen.setdefault(name, {}).update(dict.fromkeys(selected))
     return [dict(zip(chosen, each, strict=True)) for each in product(*chosen.values())]
 

@@ -5,7 +5,7 @@ All of it can be read without torch, which takes seconds to load.
 
 import math
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from dataclasses import fields as dataclass_fields
 from pathlib import Path
@@ -273,7 +273,9 @@ def instead_of(path: Path) -> str:
     """What to do about a checkpoint that cannot be used."""
     last = path.parent / LAST
     if path.name == BEST and last.is_file():
-        return f"delete it to use {last}, or train again"
+        with suppress(SeqmodelError):  # it may be damaged too
+            load_content(last)
+            return f"delete it to use {last}, or train again"
     return "use another checkpoint or train again"
 
 

@@ -176,7 +176,8 @@ def test_a_label_of_too_many_values_is_refused(call, monkeypatch):
     ("command", "words"),
     [
         ("sample x.mid --label who=eve", "there is no who 'eve'; choose from ann and bob"),
-        ("sample x.mid --label who", "no who ''"),
+        ("sample x.mid --label who=", "no who ''"),
+        ("sample x.mid --label who", "write NAME=VALUE; choose from ann and bob"),
         ("sample x.mid --label age=7", "no label 'age'; ...run knows who"),
         ("sample x.mid --label who=ann,bob", "-n 2 draws all"),
         ("eval --classify age", "are who"),

@@ -114,6 +114,17 @@ def test_a_run_from_before_audio_was_added_loads(run_folder, tmp_path, rolls):
     np.testing.assert_array_equal(load_run(tmp_path).nll(roll), load_run(run_folder).nll(roll))
 
 
+def test_a_damaged_best_checkpoint_names_the_last_if_that_can_be_read(path):
+    """Guards against advice that ends at another damaged file."""
+    last = path.with_name(LAST)
+    shutil.copy(path, last)
+    os.truncate(path, 200)
+    not_loaded(path, f"delete it to use {last}, or train again")
+    os.truncate(last, 200)
+    not_loaded(path, "use another checkpoint or train again")
+    not_loaded(last, "use another checkpoint or train again")
+
+
 def test_any_changed_byte_is_noticed(path):
     """A flipped bit in a weight, a shape, a setting: refused, or of no effect at all."""
     good = path.read_bytes()
