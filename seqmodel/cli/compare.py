@@ -23,6 +23,7 @@ from seqmodel.config import (
     Config,
     parse_setting,
     read_config_file,
+    resolve,
     search_of,
 )
 from seqmodel.errors import SeqmodelError, UsageError, advising
@@ -145,14 +146,16 @@ def compare(
         raise UsageError("--against and --all-pairs exclude each other")
     if artifacts is not None and storage is None:
         raise UsageError("--artifacts needs --storage: without it, all runs are in --out")
-    own = {"preset": preset, "params": params}
     given = dict[str, Any]()
+    if preset is not None:
+        given["preset"] = resolve({"preset": preset}).preset  # refuses an unknown one
     for pair in setting or []:
         key, equals, value = pair.partition("=")
         if not equals:
             raise UsageError(f"--set takes KEY=VALUE, not {pair!r}")
         given[key] = setting_of(key, value, "--set")
-    given |= {k: parse_setting(k, f"{v}", f"--{k}") for k, v in own.items() if v is not None}
+    if params is not None:
+        given["params"] = parse_setting("params", f"{params}", "--params")
 
     def begin(file: Mapping[str, Any]) -> "tuple[Plan, Path, str | None]":
         names = units.split(",") if units else [] if vary else ["tanh", "gru", "lstm"]

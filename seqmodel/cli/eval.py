@@ -203,9 +203,10 @@ def _check_labels(run: Path, labels: Mapping[str, str | None]) -> None:
     """UsageError, before torch is loaded, if the run does not know the label of an option."""
     from seqmodel.runs.content import content_of
 
-    known = content_of(checkpoint_of(run)).known_labels if any(labels.values()) else {}
-    for option, label in labels.items():
-        if label is not None and label not in known:
+    asked = {option: label for option, label in labels.items() if label is not None}
+    known = content_of(checkpoint_of(run)).known_labels if asked else {}
+    for option, label in asked.items():
+        if label not in known:
             names = listed([*known]) if known else "none"
             raise UsageError(f"{option} {label}: the labels that {run} knows are {names}")
 

@@ -376,8 +376,8 @@ class Dataset:
         for split in ("train", "valid"):
             if split not in self.splits:
                 raise SeqmodelError(
-                    f"{self.folder} has no pieces in {split}, which training needs: prepare it "
-                    f"again; {medium_of(self.frame).split_advice(self.manifest)}"
+                    f"{self.folder} has no pieces in {split}, which training needs: "
+                    f"{medium_of(self.frame).split_advice(self.manifest)}; then prepare it again"
                 )
             self[split]
 

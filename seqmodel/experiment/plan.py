@@ -157,14 +157,15 @@ class Plan:
         for name in ("trials", "seeds"):
             if getattr(self, name) < getattr(other, name):
                 return name
-        changed = (k for k in KEPT if getattr(self, k) != getattr(other, k))
-        return next(map(KEPT.__getitem__, changed), None)
+        changed = (KEPT[k] for k in KEPT if getattr(self, k) != getattr(other, k))
+        return next(changed, None)
 
     def ready(self, ended: int) -> int:
         """How many trials of a cell may have begun once the first `ended` ones have ended."""
         if self.search != "bracket":
             return self.trials
-        return min(self.trials, max(3, ended + 2 - (ended - 1) % 2))  # pairs, see `next_rates`
+        # A bracket chooses its rates in pairs, each by all before it; see `search.next_rates`.
+        return min(self.trials, max(3, ended + 2 - (ended - 1) % 2))
 
     def cells(self) -> list["Cell"]:
         """Every variant on every dataset, dataset by dataset."""

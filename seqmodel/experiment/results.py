@@ -224,7 +224,7 @@ class Comparison:
         for name in self.plan.space:
             if worse in self.at_end(name):
                 return f"the {spaced(name)} of {worse.name} is at an end of the range searched"
-        # As many epochs again would gain less: curves flatten.
+        # Curves flatten: in as many epochs again it would gain less than in its second half.
         gain = fmean(seed.gain for seed in worse.seeds) if worse.seeds else 0.0
         return f"{worse.name} still improved in its last epoch" if gain > behind else ""
 

@@ -103,7 +103,7 @@ def _suggest(
     if plan.search == "bracket":
         widest = plan.space["learning_rate"]
         rate = min(max(settings.learning_rate, widest.low), widest.high)
-        before = trials[1 : index - (index - 1) % 2]
+        before = trials[1 : index - (index - 1) % 2] if index else ()
         figures = {rate: figure_of(trials[0])}
         figures |= {trial.params["learning_rate"]: figure_of(trial) for trial in before}
         fixed = {"learning_rate": next_rates(figures, widest)[(index - 1) % 2] if index else rate}

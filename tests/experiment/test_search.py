@@ -148,6 +148,10 @@ def test_a_bracket_goes_on_from_what_was_best(whole_bracket, by_bracket):
     ]
     upper = _suggest(optuna.create_study().ask(), 2, plan, by_bracket, trials)
     assert upper["learning_rate"] == pytest.approx(0.04)
+    begun = [SimpleNamespace(params={}, value=None, state=TrialState.RUNNING)] * 3
+    assert _suggest(optuna.create_study().ask(), 0, plan, by_bracket, begun) == {
+        "learning_rate": 0.01
+    }
     assert [plan.ready(k) for k in range(9)] == [3, 3, 3, 5, 5, 7, 7, 8, 8]
     assert replace(plan, trials=2).ready(0) == 2
     assert TPE.ready(0) == 2

@@ -338,7 +338,8 @@ def load_midi(
     if empty and len(read_score(data, hits=True).pitch):  # drums that nothing ends
         raise SourceError("has no notes but drums", "--drums only")
     transposed = semitones_to_c(score) if frame.transpose_to_c else 0
-    placed = place(score, replace(frame, kit=kit), transpose=transposed)
+    shown = replace(frame, kit=kit, onsets=frame.onsets and not kit)
+    placed = place(score, shown, transpose=transposed)
     frames = placed.frames(onsets=frame.onsets if onsets is None else onsets)
     if frame.marks:
         frames = placed.with_marks(frames, _marks(placed, frame))
