@@ -179,8 +179,12 @@ def workers_of(command):
     return [worker for server in children(command) for worker in children(server)]
 
 
+@pytest.mark.usefixtures("undisturbed")  # which compiles the kernels
 def test_the_end_of_a_terminal_keeps_what_is_done(data, call):
-    """As Ctrl-C does, which is pressed below; both reach all processes, their server too."""
+    """As Ctrl-C does, which is pressed below; both reach all processes, their server too.
+
+    Not while a kernel is compiled: what arrives as llvmlite frees its objects, Python also prints.
+    """
     command = begin(data)
     waited(lambda: list(Path("e").glob("runs/data/*/*/last.safetensors")))
     os.killpg(command.pid, signal.SIGHUP)
