@@ -121,7 +121,6 @@ def test_samples_are_16_bit_levels_within_their_range(kind):
     np.testing.assert_array_equal(levels, levels.round())
 
 
-@pytest.mark.usefixtures("short_chunks")
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 @kinds
 def test_numbers_that_are_not_finite_are_drawn_as_such(kind, temperature):
@@ -133,6 +132,7 @@ def test_numbers_that_are_not_finite_are_drawn_as_such(kind, temperature):
     assert np.isnan(draw(model, temperature=temperature)).all()
 
 
+@pytest.mark.usefixtures("short_chunks")
 @kinds
 def test_a_primer_is_read_to_its_last_sample(kind):
     """Guards against a primer cut off, or missing from the unit's input or the samples' windows."""
