@@ -87,7 +87,7 @@ def main() -> None:
     keep_freed_memory()
     _prepare_streams()
     # So that temporary files are removed. Signals the caller ignores, as nohup does, stay ignored.
-    endings = signals.unless_ignored(signals.TERMINATE, signals.HANGUP)
+    endings = signals.unless_ignored(signals.INTERRUPT, signals.TERMINATE, signals.HANGUP)
     with signals.handled(_exit_on_signal, *endings):
         try:
             status = _status()
@@ -188,6 +188,8 @@ def _shortened(message: str) -> str:
 
 
 def _exit_on_signal(number: int, frame: FrameType | None) -> None:
+    if number == signals.INTERRUPT:
+        raise KeyboardInterrupt
     if number == signals.HANGUP:  # the end of a terminal sends several
         signals.reset(number)
     sys.exit(128 + number)

@@ -3,6 +3,8 @@
 import errno
 import signal
 import sys
+import threading
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -27,8 +29,19 @@ def unless_ignored(*numbers: int | None) -> list[int]:
 
 @contextmanager
 def handled(handler: Handler, *numbers: int) -> Iterator[None]:
-    """Handle these signals within a block of the main thread; restore the old handlers after."""
-    previous = {number: signal.signal(number, handler) for number in numbers}
+    """Handle these signals within a block of the main thread; restore the old handlers after.
+
+    A handler that raises is not called within a destructor, such as llvmlite's, where Python would
+    print the exception and go on, but once that has ended.
+    """
+
+    def outside_destructors(number: int, frame: FrameType | None) -> None:
+        if any(caller.f_code.co_name == "__del__" for caller, _ in traceback.walk_stack(frame)):
+            threading.Timer(0.01, signal.raise_signal, [number]).start()
+        else:
+            handler(number, frame)
+
+    previous = {number: signal.signal(number, outside_destructors) for number in numbers}
     try:
         yield
     finally:
