@@ -100,6 +100,7 @@ class Original:
         self._cells = {n: (begin, end, row) for n, begin, end, row in rows if not stays[n]}
         """For each replaceable note, the first frame, the one after the last, and the row; the
         two are equal if it fills no frame."""
+        self._begins = {(begin, row) for begin, _, row in self._cells.values()}
         self._note_ends = score.ends(pedal=frame.pedal)
         self._ends = dict[tuple[int, int], int]()
         """Frame after the last, row -> the tick where the longest such note ends."""
@@ -187,34 +188,36 @@ class Original:
         marked = not frames[-1].any() and (cut is not None or score.end_tick < last)
         parts, used_channels = self._frame.parts if self._into is None else (), set[int]()
         _, *tracks = split_tracks(notes, frames, given, parts)
-        for part, in_track in [each for each in tracks if each[1].any()] or tracks[:1]:
+        of_part, targets = np.full(len(notes), -1), list[tuple[int, int]]()
+        for part, in_track in [each for each in tracks if each[1].any()] or tracks[:marked]:
             program = part.program if parts else self._program(nearby, first)
             added_track = max([len(self._names), *(number + 1 for number in added)])
             track, channel, head = self._target_track(
                 part._replace(program=program), nearby, used_channels, added_track
             )
-            others, new = self._other_notes(channel, remaining, semitones), list[smf.TimedEvent]()
-            rows = np.column_stack([notes, loudness])[in_track].tolist()
-            for begin, until, key, velocity in rows:
-                off = self._end(until, key - lowest, given, ticks)
-                off = min(off, begins.get((until, key), off))
-                moved = key - self._transposed + semitones
-                pitch = key if self._frame.kit else int(fold(np.array([moved]))[0])
-                # Two notes moved onto one key by octaves must not overlap either.
-                before = ended[channel, pitch]
-                on, off = _between(others[pitch], max(begins[begin, key], before), off)
-                if on < off:
-                    ended[channel, pitch] = off
-                    new += [
-                        (on, smf.STRIKES, bytes([smf.NOTE_ON | channel, pitch, velocity])),
-                        (off, smf.OFFS, bytes([smf.NOTE_OFF | channel, pitch, RELEASE_VELOCITY])),
-                    ]
-            if marked:
-                new.append((last, smf.STRIKES, smf.meta(smf.MARKER, END_OF_PIECE)))
-                marked = False
-            if new:
-                added[track] += [*head, *new]
-                used_channels.add(channel)
+            if marked and not targets:
+                head.append((last, smf.STRIKES, smf.meta(smf.MARKER, END_OF_PIECE)))
+            added[track] += head
+            used_channels.add(channel)
+            of_part[in_track] = len(targets)
+            targets.append((track, channel))
+        others = {c: self._other_notes(c, remaining, semitones) for c in used_channels}
+        rows = np.column_stack([notes, loudness, of_part])[of_part >= 0].tolist()
+        for begin, until, key, velocity, k in rows:
+            track, channel = targets[k]
+            off = self._end(until, key - lowest, given, ticks)
+            off = min(off, begins.get((until, key), off))
+            moved = key - self._transposed + semitones
+            pitch = key if self._frame.kit else int(fold(np.array([moved]))[0])
+            # Two notes moved onto one key by octaves must not overlap either.
+            before = ended[channel, pitch]
+            on, off = _between(others[channel][pitch], max(begins[begin, key], before), off)
+            if on < off:
+                ended[channel, pitch] = off
+                added[track] += [
+                    (on, smf.STRIKES, bytes([smf.NOTE_ON | channel, pitch, velocity])),
+                    (off, smf.OFFS, bytes([smf.NOTE_OFF | channel, pitch, RELEASE_VELOCITY])),
+                ]
         return self._encode(data, removed, added, end)
 
     def _ticks(self, length: int, cut: int | None = None) -> NDArray[np.int64]:
@@ -271,7 +274,8 @@ class Original:
             if t == begin:
                 on = own[0] if given[t, row] else -1
             elif given[t, row]:
-                if on < 0 and begun[t, row]:
+                if begun[t, row] and (on < 0 or self._is_drawn_strike(t, row, given)):
+                    parts += [(on, int(ticks[t]))] if on >= 0 else []
                     on, since = int(ticks[t]), t
             elif on >= 0 and not holds[t, row]:
                 parts.append((on, int(ticks[t])))
@@ -284,6 +288,10 @@ class Original:
                 t += 1
             parts.append((on, silent if t == until else self._end(t, row, given, ticks)))
         return [(on, own[1] if on < own[1] <= off <= silent else off) for on, off in parts]
+
+    def _is_drawn_strike(self, t: int, row: int, given: NDArray[np.bool_]) -> bool:
+        """Whether a strike of a given note is not the file's: what is drawn lasts until then."""
+        return not given[t - 1, row] and (t, row) not in self._begins
 
     def _end(self, frame: int, row: int, given: NDArray[np.bool_], ticks: NDArray[np.int64]) -> int:
         """The tick where what sounds up to a frame ends: that of the file's own note, if any."""

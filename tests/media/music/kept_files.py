@@ -87,7 +87,10 @@ def song_at(path):
 
 
 def redrawn(path, free, drawn=None, frame=BEATS, *, into=None, transposed=0, length=None, **how):
-    """(Frames, file) with the states `drawn` (T, 88), or silence, where it is `free` (T, 88)."""
+    """(Frames, file) with the states `drawn` (T, 88), or silence, where it is `free` (T, 88).
+
+    What is given after it may be struck once more.
+    """
     original = Original(path, frame, transposed=transposed, into=into)
     file = original.frames[:length]
     file = np.pad(file, ((0, (length or len(file)) - len(file)), (0, 0)))
@@ -97,7 +100,8 @@ def redrawn(path, free, drawn=None, frame=BEATS, *, into=None, transposed=0, len
     states = np.zeros(free.shape) if drawn is None else drawn
     roll = np.where(free, states > 0, file[:, :88] > 0)
     begins = roll & ~np.pad(roll[:-1], ((1, 0), (0, 0)))
-    drawn = np.concatenate([roll, begins | (roll & free & (states == 1))], axis=1)
+    may_strike = free | np.pad(free[:-1], ((1, 0), (0, 0)))
+    drawn = np.concatenate([roll, begins | (roll & may_strike & (states == 1))], axis=1)
     frames = with_file_onsets(drawn.astype(np.uint8), file, free)
     return frames, original.with_drawn(frames, free, **how)
 

@@ -97,12 +97,15 @@ def pieces(draw):
     return tracks, random, kind, draw(st.booleans())
 
 
+# A note that is struck where it goes on, after frames in which it was drawn.
+STRUCK_AGAIN = [[(0, 1500, (60, 0))]]
 # A note that is held on where another of its key began, and whose last frame is given.
 TWO_TRACKS = [[(125, 615, (62, 0)), (0, 90, (60, 0))], [(479, 661, (62, 0))]]
 
 
 @settings(max_examples=40)
 @given(pieces())
+@example((STRUCK_AGAIN, np.random.default_rng(12), "cells", False))
 @example((TWO_TRACKS, np.random.default_rng(90), "cells", False))
 def test_the_file_reads_as_what_was_drawn(tmp_path_factory, piece):
     """And all that lies outside is there, overlapping notes of one key included."""
@@ -487,6 +490,20 @@ def test_each_part_has_a_track_and_a_channel(song):
         ]
         programs = [m.program for track in tracks for m in track if m.type == "program_change"]
         assert programs == [40, 32]
+
+
+def test_parts_that_share_a_channel_lose_no_note(tmp_path):
+    """Guards against notes of a key dropped where a part written before has a later one."""
+    path = save(tmp_path / "full.mid", [note(0, 960, 60 + k, k) for k in range(16)])
+    marks = {"part": Levels.of_names(("high", "low"))}
+    frame = PianoRollFrames(Grid.of_beats(4), onsets=True, marks=marks, programs=(40, 32))
+    frames = np.zeros((12, 5 * 88), np.uint8)
+    for part, begin in ((2, 0), (1, 4), (2, 6), (1, 10)):
+        frames[begin : begin + 2, 50] = frames[begin, 88 + 50] = 1
+        frames[begin, 176 + 50] = part
+    drawn = Original(path, frame, transposed=0).with_drawn(frames, stretch(12, 0, 12))
+    high, low = map(notes_of, read(drawn).tracks[16:])
+    assert [each[:2] for each in (*high, *low)] == [(480, 720), (1200, 1440), (0, 240), (720, 960)]
 
 
 def test_what_is_not_seen_is_said(song):
