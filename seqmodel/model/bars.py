@@ -46,4 +46,4 @@ def write_position(out: Any, metres: Any, frames: Any, signatures: Any) -> None:
     for k in unrolled(REMAINING):
         out[POSITIONS + BEATS + k] = float(remaining == k)
     for k in unrolled(DIGITS):
-        out[POSITIONS + BEATS + REMAINING + k] = float(elapsed // bar >> k & 1)
+        out[POSITIONS + BEATS + REMAINING + k] = float(elapsed // (bar * (1 << k)) % 2)

@@ -123,6 +123,19 @@ def test_labels_are_an_input(name):
         np.testing.assert_allclose(nats(told["logits"], frames), wanted, rtol=0, atol=1e-4)
 
 
+def test_a_metre_is_part_of_the_state():
+    """Guards against pieces in three that are read, and drawn, as if in train's four."""
+    run, frames = run_of(music_frames(), **MODELS["tied by clock"]), song(60)
+    session = Session(run)
+    for metre in ([[0, 4, 4]], [[0, 3, 4]], [[-5, 7, 8]]):
+        piece = run.frame.metres({"metre": metre})
+        session.restart()
+        session.state["state.metre"] = piece[:4]
+        told = session(heard(frames), given=frames)
+        wanted = run.nll(frames, piece)
+        np.testing.assert_allclose(nats(told["logits"], frames), wanted, rtol=0, atol=1e-4)
+
+
 def test_the_echo_forgets_what_ours_forgets():
     """Guards a piece longer than the memory, where a place is taken again by an equal frame."""
     run = run_of(music_frames(), hidden=2, model="tied", output="bernoulli", echo=True)

@@ -6,6 +6,8 @@ zero before the first frame.
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from types import FunctionType
 from typing import NamedTuple
 
 import numpy as np
@@ -14,7 +16,7 @@ from numpy.typing import NDArray
 
 from seqmodel.export.onnx.graph import DOUBLE, FLOAT, INT64, Graph, Step, Symbol
 from seqmodel.model.ages import SILENT, SOUNDING, UNCHANGED
-from seqmodel.model.bars import BARS, DIGITS, SIGNATURE, write_position
+from seqmodel.model.bars import BARS, SIGNATURE, write_position
 from seqmodel.model.clock import MAX_HELD
 from seqmodel.model.echo import MAX_LENGTH, REACH_BACK, STEPS
 from seqmodel.model.encoder import WindowEncoder
@@ -108,8 +110,7 @@ def notes(
                 skip.append(_echo(g, frames, frame_size, elapsed, D))
         positions = list[Symbol]()
         if len(encoder.bars):
-            table = _bar_positions(encoder.bars)
-            positions.append(g("Gather", g.constant(table, "bars"), elapsed % len(table)))
+            positions.append(_bar_positions(g, encoder, elapsed))
         if encoder.clock:
             table, period = encoder.clock.table().float().numpy(), encoder.clock.period
             place = g("Min", elapsed, elapsed % period + (len(table) - period))
@@ -150,14 +151,22 @@ def _around(g: Graph, line: Symbol, D: int) -> Symbol:
     return g("Gather", padded, np.arange(D)[:, np.newaxis] + np.arange(WINDOW), axis=1)
 
 
-def _bar_positions(metre: NDArray[np.int64]) -> NDArray[np.float32]:
-    """Each frame's place in the bar, (rows, BARS), by train's usual metre; rows then repeat."""
-    _, frame, _, bar = metre[:SIGNATURE].tolist()
-    bars = bar << DIGITS
-    table = np.zeros((bars // math.gcd(bars, frame), BARS), np.float32)
-    for frames, row in enumerate(table):
-        write_position(row, metre, frames, 1)
-    return table
+def _bar_positions(g: Graph, encoder: NoteEncoder, elapsed: Symbol) -> Symbol:
+    """The rows' places in the bar, (rows, BARS), by the metre in the state or else train's usual.
+
+    `write_position` itself adds the nodes, given symbols and their functions.
+    """
+
+    def known(former: list[Symbol]) -> tuple[list[Symbol], Symbol]:
+        metre = g("Where", former[0][3:] > 0, former[0], encoder.bars[:SIGNATURE])
+        return [metre], metre
+
+    metre = g.with_states({"metre": [SIGNATURE]}, known, INT64)
+    names = {"unrolled": range, "min": partial(g, "Min"), "float": partial(g.cast, kind=FLOAT)}
+    write = FunctionType(write_position.__code__, {**write_position.__globals__, **names})
+    columns = [elapsed] * BARS
+    write(columns, g.split(metre, [1] * SIGNATURE, 0), g.unsqueeze(elapsed, 1), 1)
+    return g.concat(columns, 1)
 
 
 def _ages(g: Graph, encoder: NoteEncoder, frames: Symbol) -> tuple[Symbol, Symbol, Symbol]:

@@ -42,9 +42,11 @@ class Symbol:
     __sub__, __rsub__ = _operator("Sub"), _operator("Sub", swapped=True)
     __mul__ = __rmul__ = _operator("Mul")
     __truediv__, __rtruediv__ = _operator("Div"), _operator("Div", swapped=True)
-    __mod__, __matmul__ = _operator("Mod"), _operator("MatMul")
+    __floordiv__, __mod__ = __truediv__, _operator("Mod")  # of integers of at least 0
+    __matmul__ = _operator("MatMul")
     __lt__, __le__ = _operator("Less"), _operator("LessOrEqual")
     __gt__, __ge__ = _operator("Greater"), _operator("GreaterOrEqual")
+    __eq__, __hash__ = _operator("Equal"), None  # type: ignore[assignment]
     __and__, __or__, __neg__ = _operator("And"), _operator("Or"), _operator("Neg")
 
     # The interface of compiled code's vectors, so that their formulas also work for the graph.
