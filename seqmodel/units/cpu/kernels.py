@@ -40,6 +40,12 @@ from seqmodel.units.language import Weight
 
 _SIZES = ("T", "B", "I", "H", "steps")
 """`steps` is how many time steps make a block."""
+_OPTIONS = ("shortest", "in_order")
+"""`shortest` is for `lengths`. Unless `in_order`, each thread's rows lie apart in slots and states.
+
+What a thread fetches ahead would otherwise take the lines next to its own from the thread that is
+writing them. Only h is always in the order of x, since it is the output.
+"""
 LISTED = {"indices": ("T * B", "I"), "counts": ("T * B",), "listed": (THREADS,)}
 """Where the forward loops list the nonzero numbers of x; omitted unless x is data."""
 
@@ -49,11 +55,11 @@ def forward_fields(layout: Layout, *, with_product: bool = False) -> Signature:
     arrays = [Array("x", ("T", "B", "I")), *_shared(layout)]
     for state in layout.states:
         arrays.append(Array(f"first_{state}", ("B", "H")))
-        arrays.append(Array(f"final_{state}", ("B", "H"), optional=True))  # given with `lengths`
+        arrays.append(Array(f"final_{state}", ("B", "H"), optional=True))
     arrays += [Array(name, shape, torch.int32, optional=True) for name, shape in LISTED.items()]
     arrays += [packed(p.name, *_shape(p)) for p in layout.projections]
     arrays += [Array("product", ("B", _shape(layout.input)[1]))] if with_product else []
-    return Signature("forward", _SIZES, tuple(arrays), ("shortest", "sparse_limit"))
+    return Signature("forward", _SIZES, tuple(arrays), (*_OPTIONS, "sparse_limit"))
 
 
 def backward_fields(layout: Layout) -> Signature:
@@ -77,7 +83,7 @@ def backward_fields(layout: Layout) -> Signature:
         arrays.append(Array(f"carried_{state}", ("B", "H")))
     arrays.append(Array("d_x", ("T", "B", "I"), optional=True))
     arrays.append(per_thread("sums", f"{len(layout.summed)} * H"))
-    return Signature("backward", _SIZES, tuple(arrays), ("shortest",))
+    return Signature("backward", _SIZES, tuple(arrays), _OPTIONS)
 
 
 def _shared(layout: Layout) -> list[Array]:
@@ -119,6 +125,9 @@ class Addresses:
         self.layout, self.e, self.field, self.thread = layout, e, field, thread
         self.first, self.last = e.share(self.field["B"], thread, threads)
         self.rows, self.w_bytes = e.builder.sub(self.last, self.first), w_bytes
+        in_order = e.builder.icmp_signed("!=", field["in_order"], e.int(0))
+        self.own_first = e.builder.select(in_order, e.int(0), self.first)
+        self.own_rows = e.builder.select(in_order, field["B"], self.rows)
         self.width = e.mul(field["H"], len(layout.slots))
         self.block = e.int(0)
         """The first step of the block whose gradients the backward loops hold."""
@@ -126,6 +135,11 @@ class Addresses:
     def row(self, t: Any, r: Any) -> Any:
         """The index of row `r` at step t."""
         return self.e.add(self.e.mul(t, self.field["B"]), r)
+
+    def own_row(self, steps: Any, t: Any, r: Any) -> Any:
+        """The same in an array of `steps` steps, in which each thread's rows may lie apart."""
+        before = self.e.mul(steps, self.own_first), self.e.mul(t, self.own_rows)
+        return self.e.add(*before, self.e.builder.sub(r, self.own_first))
 
     def place(self, name: str, row: Any, j: Any = 0) -> Any:
         """The address of number `j` of a row of H numbers."""
@@ -136,20 +150,21 @@ class Addresses:
         e, kind, name = self.e, *place
         if kind in ("slot", "d_slot"):
             before = e.mul(self.field["H"], self.layout.slot(name))
-            row = self.row(t if kind == "slot" else e.builder.sub(t, self.block), r)
+            steps = self.field["T"] if kind == "slot" else self.field["steps"]
+            row = self.own_row(steps, t if kind == "slot" else e.builder.sub(t, self.block), r)
             return e.offset(self.field[f"{kind}s"], e.mul(row, self.width), before, j)
-        if kind == "old":
-            return self.place(f"all_{name}", self.row(t, r), j)
+        if kind in ("old", "now"):
+            t, steps = t if kind == "old" else e.add(t, 1), e.add(self.field["T"], 1)
+            row = self.row(t, r) if name == "h" else self.own_row(steps, t, r)
+            return self.place(f"all_{name}", row, j)
         if kind == "zone":
             return self.place(f"zone_{name}", self.row(t, r), j)
-        if kind == "now":
-            return self.place(f"all_{name}", self.row(e.add(t, 1), r), j)
         if kind == "carried":
             return self.place(f"carried_{name}", r, j)
         if kind == "sum":
             return self.sum_place(self.layout.summed.index(name), j)
         if kind == "mean":
-            row = e.mul(self.row(t, r), len(self.layout.means))
+            row = e.mul(self.own_row(self.field["T"], t, r), len(self.layout.means))
             return e.offset(self.field["means"], row, self.layout.means.index(name))
         if kind == "scratch":
             thread_start = e.mul(self.thread, e.padded(e.mul(self.field["H"], self.layout.scratch)))
@@ -184,7 +199,8 @@ class Addresses:
 
     def step_of(self, place: Place) -> Any:
         """The distance between a row of a place and the same row of the next step."""
-        return self.e.mul(self.field["B"], self.rows_of(place, self.block)[1])
+        rows = self.field["B"] if place.kind == "x" or place.name == "h" else self.own_rows
+        return self.e.mul(rows, self.rows_of(place, self.block)[1])
 
     def is_given(self, name: str) -> Any:
         """Whether an optional array was passed."""
@@ -364,8 +380,8 @@ def write_forward(k: Addresses, functions: Functions) -> None:
     """The forward loops over the thread's rows."""
     e, b, layout, H = k.e, k.e.builder, k.layout, k.field["H"]
     for state in layout.states:
-        first = k.place(f"first_{state}", k.first)
-        e.copy(first, k.place(f"all_{state}", k.first), e.mul(k.rows, H))
+        before = k.address(Place("old", state), e.int(0), k.first)
+        e.copy(k.place(f"first_{state}", k.first), before, e.mul(k.rows, H))
     may_list = k.is_given("indices")
     listing = [may_list, e.int(0)]  # whether all frames so far are listed; how many numbers are
     with e.carrying(0, k.field["T"], k.field["steps"], listing) as (start, inside):
@@ -373,10 +389,12 @@ def write_forward(k: Addresses, functions: Functions) -> None:
         inside[:] = _write_input(k, start, end, *inside)
         with e.loop(start, end) as t:
             _write_forward_step(k, functions, t)
-    with k.rows_by_length("<=", k.field["T"]) as r:
+    with b.if_then(k.is_given("final_h")), e.loop(k.first, k.last) as r:
+        end = [k.field["T"]]
+        with e.when(k.is_given("lengths"), end) as inside:
+            inside[0] = k.length(r)
         for state in layout.states:
-            last = k.address(Place("old", state), k.length(r), r)
-            e.copy(last, k.place(f"final_{state}", r), H)
+            e.copy(k.address(Place("old", state), end[0], r), k.place(f"final_{state}", r), H)
     with b.if_then(may_list):
         run_pass = b.gep(k.field["listed"], [k.thread], source_etype=INDEX)
         b.store(b.zext(listing[0], INDEX), run_pass)

@@ -53,19 +53,19 @@ class Recurrence(torch.autograd.Function):
         unit = compiled_unit(
             case.spec, x.element_size(), case.gate_activation, case.activation, case.bias
         )
-        names, threads = case.spec.state, thread_count(case.batch_size)
+        names = case.spec.state
         weights, state = tensors[: len(TERMS)], tensors[len(TERMS) :]
         by_term = dict(zip(TERMS, weights, strict=True))
         fields, jobs = weight_fields(unit.layout, by_term, case.hidden_size)
-        fields |= _shared(case, unit.layout, len(x), lengths, zones)
-        fields |= {"x": x.contiguous(), "slots": NEW}
+        shared = _shared(case, unit.layout, len(x), lengths, zones)
+        threads: int = shared["threads"]
+        fields |= shared | {"x": x.contiguous(), "slots": NEW}
         if unit.layout.means:
             fields["means"] = NEW
         for name, first in zip(names, state, strict=True):
             assert first is not None
             fields |= {f"all_{name}": NEW, f"first_{name}": first.contiguous()}
-        if lengths is not None:
-            fields |= {f"final_{name}": NEW for name in names}
+            fields[f"final_{name}"] = NEW  # a copy: writing to a state must not change h
         if case.batch_size and not ctx.needs_input_grad[3]:  # x is data, and may be sparse
             fields |= dict.fromkeys(LISTED, NEW)
             fields["sparse_limit"] = int(DENSITY * x[0].numel()) // threads
@@ -76,11 +76,10 @@ class Recurrence(torch.autograd.Function):
         if "listed" in created and ctx.needs_input_grad[4] and 0 not in created["listed"].tolist():
             lists = created["indices"], created["counts"]  # no thread stopped listing
         ctx.unit, ctx.case, ctx.lengths, ctx.zones = unit, case, lengths, zones
+        ctx.shared = shared  # as the forward loops divided memory, whatever the threads are then
         ctx.set_materialize_grads(False)
         steps = [created[f"all_{name}"] for name in names]
         ctx.save_for_backward(*lists, created["slots"], created.get("means"), *steps, x, *tensors)
-        if lengths is None:  # copies: writing to a state must not change h
-            return created["all_h"][1:], *(each[-1].clone() for each in steps)
         return created["all_h"][1:], *(created[f"final_{name}"] for name in names)
 
     @staticmethod
@@ -96,10 +95,8 @@ class Recurrence(torch.autograd.Function):
         needs_x, needs_w, needs_u = ctx.needs_input_grad[3:6]
         packed = weights if needs_x else weights | {"W": None}
         fields, jobs = weight_fields(layout, packed, H, transposed=False)
-        B, threads = case.batch_size, thread_count(case.batch_size)
-        fields |= _shared(case, layout, T, ctx.lengths, ctx.zones)
-        # The slots' gradients at all steps then take less memory than tables for that of U.
-        few = threads * H > T * B
+        fields |= ctx.shared
+        threads, few = ctx.shared["threads"], ctx.shared["in_order"]
         x = x.contiguous()
         fields["x"] = _finite(x, ctx.lengths) if needs_w else x
         if layout.means:
@@ -112,7 +109,7 @@ class Recurrence(torch.autograd.Function):
         else:
             fields |= {"scratch": NEW, "indices": indices, "counts": counts}
             fields |= {f"d_{p.name}": NEW for p in summed}
-        gradient = slots.new_zeros(1, 1, H).expand(T, B, H) if d_h is None else d_h
+        gradient = slots.new_zeros(1, 1, H).expand(T, case.batch_size, H) if d_h is None else d_h
         fields["d_h"] = gradient if gradient.stride(2) == 1 else gradient.contiguous()
         for name, steps, last in zip(layout.states, states, d_final, strict=True):
             fields |= {f"all_{name}": steps, f"carried_{name}": NEW}
@@ -171,11 +168,13 @@ def _through_specification(
 
 def _shared(
     case: Case, layout: Layout, T: int, lengths: Tensor | None, zones: Tensor | None
-) -> KernelFields:
+) -> dict[str, Any]:
     """The fields common to both directions."""
     B, threads = case.batch_size, thread_count(case.batch_size)
-    fields: KernelFields = {
+    # With few frames, the slots' gradients at all steps take less memory than tables for that of U.
+    fields = {
         "T": T, "B": B, "I": case.input_size, "H": case.hidden_size, "threads": threads,
+        "in_order": int(threads * case.hidden_size > T * B),
         "steps": max(1, min(T, ROWS // max(1, -(-B // threads)))),
         "shortest": T + 1 if lengths is None else min(lengths.tolist()), "lengths": lengths,
     }  # fmt: skip
