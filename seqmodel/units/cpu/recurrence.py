@@ -7,12 +7,10 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from seqmodel.kernels.linear.matmul import packed_panels, packing
-from seqmodel.kernels.linear.outer import BLOCK, folding, outer
+from seqmodel.kernels.linear.outer import BLOCK, outer
 from seqmodel.kernels.linear.sparse import DENSITY
-from seqmodel.kernels.run import memory
 from seqmodel.kernels.run.signature import NEW, KernelFields
-from seqmodel.kernels.run.threads import Job, parallel_for, thread_count
+from seqmodel.kernels.run.threads import Job, Kernel, parallel_for, thread_count
 from seqmodel.units import specification
 from seqmodel.units.cpu.kernels import LISTED, compiled_unit
 from seqmodel.units.cpu.schedule import Layout, Projection
@@ -28,17 +26,17 @@ products read and write stays in the cache.
 """
 
 
-def weight_fields(
-    layout: Layout, weights: Weights, H: int, *, transposed: bool = True
-) -> tuple[KernelFields, list[Job]]:
-    """The fields that hold weights, `transposed` for the forward loops, and the packing jobs."""
-    packings = {
-        p.name: packing(_of_gates(matrix, p, H), transposed=transposed)
-        for p in layout.projections
-        if (matrix := weights[p.term]) is not None
-    }
-    vectors = {t: w.contiguous() for t in ("V", "b", "bU") if (w := weights[t]) is not None}
-    return packed_panels(packings) | vectors, list(packings.values())
+def _weight_fields(layout: Layout, weights: Weights) -> dict[str, Any]:
+    """The fields that hold weights, and room for the packed matrices."""
+    given = {term: w.contiguous() for term, w in weights.items() if w is not None}
+    fields: dict[str, Any] = {f"whole_{t}" if t in "WU" else t: w for t, w in given.items()}
+    return fields | {p.name: NEW for p in layout.projections}
+
+
+def _jobs(kernels: Sequence[Kernel], fields: KernelFields) -> list[Job]:
+    """The jobs of kernels that have the same fields."""
+    job = kernels[0].job(fields)
+    return [job._replace(kernel=kernel) for kernel in kernels]
 
 
 class Recurrence(torch.autograd.Function):
@@ -56,10 +54,9 @@ class Recurrence(torch.autograd.Function):
         names = case.spec.state
         weights, state = tensors[: len(TERMS)], tensors[len(TERMS) :]
         by_term = dict(zip(TERMS, weights, strict=True))
-        fields, jobs = weight_fields(unit.layout, by_term, case.hidden_size)
         shared = _shared(case, unit.layout, len(x), lengths, zones)
         threads: int = shared["threads"]
-        fields |= shared | {"x": x.contiguous(), "slots": NEW}
+        fields = shared | _weight_fields(unit.layout, by_term) | {"x": x.contiguous(), "slots": NEW}
         if unit.layout.means:
             fields["means"] = NEW
         for name, first in zip(names, state, strict=True):
@@ -69,9 +66,9 @@ class Recurrence(torch.autograd.Function):
         if case.batch_size and not ctx.needs_input_grad[3]:  # x is data, and may be sparse
             fields |= dict.fromkeys(LISTED, NEW)
             fields["sparse_limit"] = int(DENSITY * x[0].numel()) // threads
-        forward = unit.forward.job(fields)
-        parallel_for([*jobs, forward], threads)
-        created = forward.created
+        jobs = _jobs(unit.forward, fields)
+        parallel_for(jobs, threads)
+        created = jobs[0].created
         lists: tuple[Tensor | None, Tensor | None] = None, None
         if "listed" in created and ctx.needs_input_grad[4] and 0 not in created["listed"].tolist():
             lists = created["indices"], created["counts"]  # no thread stopped listing
@@ -93,9 +90,9 @@ class Recurrence(torch.autograd.Function):
         case, layout, T, H = ctx.case, ctx.unit.layout, len(x), ctx.case.hidden_size
         weights = dict(zip(TERMS, saved[: len(TERMS)], strict=True))
         needs_x, needs_w, needs_u = ctx.needs_input_grad[3:6]
-        packed = weights if needs_x else weights | {"W": None}
-        fields, jobs = weight_fields(layout, packed, H, transposed=False)
-        fields |= ctx.shared
+        fields = ctx.shared | _weight_fields(layout, weights)
+        if not needs_x:
+            del fields["W"]
         threads, few = ctx.shared["threads"], ctx.shared["in_order"]
         x = x.contiguous()
         fields["x"] = _finite(x, ctx.lengths) if needs_w else x
@@ -114,26 +111,18 @@ class Recurrence(torch.autograd.Function):
         for name, steps, last in zip(layout.states, states, d_final, strict=True):
             fields |= {f"all_{name}": steps, f"carried_{name}": NEW}
             fields[f"d_final_{name}"] = None if last is None else last.contiguous()
-        backward = ctx.unit.backward.job(fields)
-        created = backward.created
-        sums = memory.buffer(slots.dtype, len(layout.summed) * H, 1)
-        jobs += backward, folding(created["sums"], sums)
-        grads = {t: memory.buffer(slots.dtype, *weights[t].shape) for t in needed if needed[t]}
-        for p in summed:
-            total = _of_gates(grads[p.term], p, H)
-            if few:
-                jobs += _product(layout, p, backward, total)
-            else:
-                jobs.append(folding(created[f"d_{p.name}"], total))
+        given = [term for term in TERMS if weights[term] is not None and needed.get(term, True)]
+        jobs = _jobs(ctx.unit.backward, fields | {f"total_{term}": NEW for term in given})
+        created = jobs[0].created
+        if few:
+            jobs += [job for p in summed for job in _product(layout, p, jobs[0])]
         parallel_for(jobs, threads)
-        vectors = [term for term in ("b", "V", "bU") if weights[term] is not None]  # as in `summed`
-        parts = sums.split_with_sizes([weights[term].numel() for term in vectors])
-        grads |= {t: part.view_as(weights[t]) for t, part in zip(vectors, parts, strict=True)}
         carried = [created[f"carried_{name}"] for name in layout.states]
-        return None, None, None, created.get("d_x"), *map(grads.get, TERMS), *carried
+        found = map(created.get, ("d_x", *(f"total_{term}" for term in TERMS)))
+        return None, None, None, *found, *carried
 
 
-def _product(layout: Layout, p: Projection, backward: Job, total: Tensor) -> list[Job]:
+def _product(layout: Layout, p: Projection, backward: Job) -> list[Job]:
     """The jobs that sum a projection's gradient, from the gradients of its slots at all steps."""
     fields = cast(Any, backward.fields)
     H, threads, (kind, name) = fields["H"], fields["threads"], p.source
@@ -146,6 +135,7 @@ def _product(layout: Layout, p: Projection, backward: Job, total: Tensor) -> lis
     else:
         source = (fields[f"all_{name}"][:-1] if kind == "old" else fields["x"]).flatten(0, 1)
     d = part(backward.created["d_slots"], p.into, len(p.gates))
+    total = backward.created[f"total_{p.term}"].narrow(0, p.gates.start * H, len(p.gates) * H)
     return outer(d, source, total, threads, few=True)
 
 
@@ -194,12 +184,6 @@ def _finite(x: Tensor, lengths: Tensor | None) -> Tensor:
         return x
     ended = torch.arange(len(x)).unsqueeze(1) >= lengths
     return x.masked_fill(ended.unsqueeze(2), 0)
-
-
-def _of_gates(matrix: Tensor, p: Projection, H: int) -> Tensor:
-    """The rows of stacked W or U that a projection uses."""
-    start, count = p.gates.start * H, len(p.gates) * H
-    return matrix if count == len(matrix) else matrix.narrow(0, start, count)
 
 
 def run(
