@@ -91,8 +91,7 @@ class Recurrence(torch.autograd.Function):
         weights = dict(zip(TERMS, saved[: len(TERMS)], strict=True))
         needs_x, needs_w, needs_u = ctx.needs_input_grad[3:6]
         fields = ctx.shared | _weight_fields(layout, weights)
-        if not needs_x:
-            del fields["W"]
+        fields["W"] = NEW if needs_x else None
         threads, few = ctx.shared["threads"], ctx.shared["in_order"]
         x = x.contiguous()
         fields["x"] = _finite(x, ctx.lengths) if needs_w else x
