@@ -23,7 +23,7 @@ from seqmodel.kernels import device
 from seqmodel.kernels.code.emit import PANEL, Emitter, panel_width, vector_lanes
 from seqmodel.kernels.code.language import Inline, translate
 from seqmodel.kernels.code.vectors import ACTIVATIONS, Vector
-from seqmodel.kernels.linear.matmul import matmul, packed_panels, packing
+from seqmodel.kernels.linear.matmul import matmul, packing
 from seqmodel.kernels.linear.sparse import INDEX, index_at, list_rows
 from seqmodel.kernels.run.calls import ITEMSIZE
 from seqmodel.kernels.run.signature import NEW, THREADS, Array, Field, Signature, packed, per_thread
@@ -159,7 +159,8 @@ def _scoring(
     if weights is not None:
         gradient_fields = {"weights": weights.reshape(-1).contiguous(), "d_V": NEW, "d_U": NEW}
     packings = {"weight": packing(weight, transposed=True), "V": packing(V), "U": packing(U)}
-    fields = packed_panels(packings) | gradient_fields | {
+    panels = {name: job.created["panels"] for name, job in packings.items()}
+    fields = panels | gradient_fields | {
         "rows": len(rows), "H": weight.shape[1], "D": V.shape[0], "K": V.shape[1],
         "threads": threads_for(len(rows)), "h": rows, "bias": bias.contiguous(),
         "frames": rows_of(frames), "past": None if past is None else rows_of(past),

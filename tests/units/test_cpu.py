@@ -318,6 +318,20 @@ def test_any_number_of_threads(threads, monkeypatch):
         assert_backends_agree(unit, x, 1e-10)
 
 
+@pytest.mark.usefixtures("two_threads")
+@pytest.mark.parametrize("threads", [1, 3])
+def test_other_threads_going_back(threads):
+    """What the forward loops kept is in memory as their number of threads divided it."""
+    found, x = [], random_tensor(20, 7, 5)
+    for backend in ("cpu", "reference"):
+        unit = random_unit("lstm", 5, 33, backend=backend)
+        torch.set_num_threads(2)
+        run = unit(x)
+        torch.set_num_threads(threads)
+        found.append({str(n): slope for n, slope in enumerate(gradients(unit, *run))})
+    assert_agree(*found, 1e-10)
+
+
 def test_several_graphs_at_once(monkeypatch):
     """Guards against a call that takes buffers that another still needs."""
     monkeypatch.setattr(memory, "buffer", buffer)

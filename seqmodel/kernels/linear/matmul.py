@@ -8,7 +8,6 @@ thread's rows use it.
 A packed matrix (K, N) is a row of panels, each with all K rows of a few vectors of columns.
 """
 
-from collections.abc import Mapping
 from contextlib import nullcontext
 from functools import partial
 from typing import Any
@@ -193,13 +192,8 @@ def packing(matrix: Tensor, *, transposed: bool = False) -> Job:
     """
     K, N = reversed(matrix.shape) if transposed else matrix.shape
     fields: KernelFields = {"K": K, "N": N, "matrix": matrix.contiguous(), "panels": NEW}
-    kernel = compile_kernel(_PACK[transposed], matrix.element_size(), _write_pack, transposed)
+    kernel = compile_kernel(_PACK[transposed], matrix.element_size(), write_pack, transposed)
     return kernel.job(fields)
-
-
-def packed_panels(packings: Mapping[str, Job]) -> KernelFields:
-    """The panels that these jobs make, by the same names."""
-    return {name: job.created["panels"] for name, job in packings.items()}
 
 
 def pack(weight: Tensor) -> Tensor:
@@ -215,7 +209,8 @@ _PACK = {
 }
 
 
-def _write_pack(e: Emitter, f: dict[str, Any], thread: Any, threads: Any, transposed: bool) -> None:
+def write_pack(e: Emitter, f: dict[str, Any], thread: Any, threads: Any, transposed: bool) -> None:
+    """The body of `packing`."""
     width, K, N = PANEL * e.lanes, f["K"], f["N"]
     with e.loop(*e.share(e.parts(N, width), thread, threads)) as panel:
         j = e.mul(panel, width)

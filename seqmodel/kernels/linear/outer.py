@@ -183,14 +183,15 @@ def folding(tables: Tensor, total: Tensor) -> Job:
     """The job that sums tables (I, N), one per thread, and transposes the sum: total (N, I)."""
     N, I = total.shape  # noqa: E741
     threads = tables.shape[0]
-    return compile_kernel(_FOLD, tables.element_size(), _write_fold).job(
+    return compile_kernel(_FOLD, tables.element_size(), write_fold).job(
         {"count": threads, "I": I, "N": N, "threads": threads, "tables": tables, "total": total}
     )
 
 
-def _write_fold(e: Emitter, f: dict[str, Any], thread: Any, threads: Any) -> None:
+def write_fold(e: Emitter, f: dict[str, Any], thread: Any, threads: Any) -> None:
+    """The body of `folding`; tables are `size` apart if that is among the fields."""
     b, I, N, width = e.builder, f["I"], f["N"], PANEL * e.lanes  # noqa: E741
-    size = table_size(e, I, N)
+    size = f.get("size", table_size(e, I, N))
     with (
         e.loop(*e.share(e.parts(N, e.lanes), thread, threads)) as vector,
         e.loop(0, I) as i,

@@ -5,6 +5,7 @@ Each thread takes a share of the batch through all time steps, so threads never 
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from operator import add, mul, sub, truediv
 from types import MappingProxyType
 from typing import Any
@@ -21,7 +22,7 @@ from seqmodel.kernels.code.vectors import (
     Function,
     Vector,
 )
-from seqmodel.kernels.linear.matmul import matmul, row_matmul
+from seqmodel.kernels.linear.matmul import matmul, row_matmul, write_pack
 from seqmodel.kernels.linear.outer import (
     add_products,
     in_panels,
@@ -29,17 +30,23 @@ from seqmodel.kernels.linear.outer import (
     scratch_length,
     table_size,
     tables,
+    write_fold,
 )
 from seqmodel.kernels.linear.sparse import FIRST, INDEX, add_outer, list_rows, sum_columns
 from seqmodel.kernels.run.signature import THREADS, Array, Signature, packed, per_thread
 from seqmodel.kernels.run.threads import Kernel, compile_kernel
 from seqmodel.units.cpu.graph import Id
 from seqmodel.units.cpu.schedule import Layout, Level, Pass, Place, Projection, Store
-from seqmodel.units.definition import UnitSpec
+from seqmodel.units.definition import TERMS, UnitSpec
 from seqmodel.units.language import Weight
 
 _SIZES = ("T", "B", "I", "H", "steps")
 """`steps` is how many time steps make a block."""
+_OPTIONS = ("shortest", "in_order")
+"""`shortest` is for `lengths`. Unless `in_order`, each thread's rows lie apart in slots and states:
+what a thread fetches ahead would otherwise be lines that another is writing. Only h, which is the
+output, is always in the order of x.
+"""
 LISTED = {"indices": ("T * B", "I"), "counts": ("T * B",), "listed": (THREADS,)}
 """Where the forward loops list the nonzero numbers of x; omitted unless x is data."""
 
@@ -49,11 +56,11 @@ def forward_fields(layout: Layout, *, with_product: bool = False) -> Signature:
     arrays = [Array("x", ("T", "B", "I")), *_shared(layout)]
     for state in layout.states:
         arrays.append(Array(f"first_{state}", ("B", "H")))
-        arrays.append(Array(f"final_{state}", ("B", "H"), optional=True))  # given with `lengths`
+        arrays.append(Array(f"final_{state}", ("B", "H"), optional=True))
     arrays += [Array(name, shape, torch.int32, optional=True) for name, shape in LISTED.items()]
     arrays += [packed(p.name, *_shape(p)) for p in layout.projections]
     arrays += [Array("product", ("B", _shape(layout.input)[1]))] if with_product else []
-    return Signature("forward", _SIZES, tuple(arrays), ("shortest", "sparse_limit"))
+    return Signature("forward", _SIZES, tuple(arrays), (*_OPTIONS, "sparse_limit"))
 
 
 def backward_fields(layout: Layout) -> Signature:
@@ -76,8 +83,8 @@ def backward_fields(layout: Layout) -> Signature:
         # The gradient passed to the previous step; at the end, that of the initial state.
         arrays.append(Array(f"carried_{state}", ("B", "H")))
     arrays.append(Array("d_x", ("T", "B", "I"), optional=True))
-    arrays.append(per_thread("sums", f"{len(layout.summed)} * H"))
-    return Signature("backward", _SIZES, tuple(arrays), ("shortest",))
+    arrays += [per_thread("sums", f"{len(layout.summed)} * H"), *_weights(layout, TERMS, "total_")]
+    return Signature("backward", _SIZES, tuple(arrays), _OPTIONS)
 
 
 def _shared(layout: Layout) -> list[Array]:
@@ -87,11 +94,17 @@ def _shared(layout: Layout) -> list[Array]:
     arrays += [Array(f"zone_{state}", ("T", "B", "H")) for state in layout.zones]
     arrays += [Array("means", ("T * B", str(len(layout.means))))] if layout.means else []
     arrays += [per_thread("row", f"{layout.scratch} * H")] if layout.scratch else []
-    for term in ("V", "b", "bU"):
-        if n := len(layout.owners(term)):
-            arrays.append(Array(term, (f"{n}", "H") if term == "V" else (f"{n} * H",)))
+    arrays += _weights(layout, ("V", "b", "bU")) + _weights(layout, ("W", "U"), "whole_")
     # Given if some row is shorter than T; `shortest` is the least length, otherwise above T.
     return [*arrays, Array("lengths", ("B",), torch.int64, optional=True)]
+
+
+def _weights(layout: Layout, terms: Sequence[str], prefix: str = "") -> list[Array]:
+    """The weights of all gates of each term that the unit has."""
+    counts, columns = {t: len(layout.owners(t)) for t in terms}, {"W": ("I",), "U": ("H",)}
+    shapes = {t: (f"{n} * H", *columns.get(t, ())) for t, n in counts.items() if n}
+    shapes |= {"V": (f"{counts['V']}", "H")} if "V" in shapes else {}
+    return [Array(f"{prefix}{t}", shape, optional=t in columns) for t, shape in shapes.items()]
 
 
 def _shape(p: Projection) -> tuple[str, str]:
@@ -116,9 +129,13 @@ class Addresses:
         self, layout: Layout, e: Emitter, field: dict[str, Any], thread: Any, threads: Any,
         w_bytes: int | None = None,
     ) -> None:  # fmt: skip
-        self.layout, self.e, self.field, self.thread = layout, e, field, thread
+        self.layout, self.e, self.field = layout, e, field
+        self.thread, self.threads = thread, threads
         self.first, self.last = e.share(self.field["B"], thread, threads)
         self.rows, self.w_bytes = e.builder.sub(self.last, self.first), w_bytes
+        in_order = e.builder.icmp_signed("!=", field["in_order"], e.int(0))
+        self.own_first = e.builder.select(in_order, e.int(0), self.first)
+        self.own_rows = e.builder.select(in_order, field["B"], self.rows)
         self.width = e.mul(field["H"], len(layout.slots))
         self.block = e.int(0)
         """The first step of the block whose gradients the backward loops hold."""
@@ -126,6 +143,11 @@ class Addresses:
     def row(self, t: Any, r: Any) -> Any:
         """The index of row `r` at step t."""
         return self.e.add(self.e.mul(t, self.field["B"]), r)
+
+    def own_row(self, steps: Any, t: Any, r: Any) -> Any:
+        """The same in an array of `steps` steps, in which each thread's rows may lie apart."""
+        before = self.e.mul(steps, self.own_first), self.e.mul(t, self.own_rows)
+        return self.e.add(*before, self.e.builder.sub(r, self.own_first))
 
     def place(self, name: str, row: Any, j: Any = 0) -> Any:
         """The address of number `j` of a row of H numbers."""
@@ -136,20 +158,21 @@ class Addresses:
         e, kind, name = self.e, *place
         if kind in ("slot", "d_slot"):
             before = e.mul(self.field["H"], self.layout.slot(name))
-            row = self.row(t if kind == "slot" else e.builder.sub(t, self.block), r)
+            steps = self.field["T"] if kind == "slot" else self.field["steps"]
+            row = self.own_row(steps, t if kind == "slot" else e.builder.sub(t, self.block), r)
             return e.offset(self.field[f"{kind}s"], e.mul(row, self.width), before, j)
-        if kind == "old":
-            return self.place(f"all_{name}", self.row(t, r), j)
+        if kind in ("old", "now"):
+            t, steps = t if kind == "old" else e.add(t, 1), e.add(self.field["T"], 1)
+            row = self.row(t, r) if name == "h" else self.own_row(steps, t, r)
+            return self.place(f"all_{name}", row, j)
         if kind == "zone":
             return self.place(f"zone_{name}", self.row(t, r), j)
-        if kind == "now":
-            return self.place(f"all_{name}", self.row(e.add(t, 1), r), j)
         if kind == "carried":
             return self.place(f"carried_{name}", r, j)
         if kind == "sum":
             return self.sum_place(self.layout.summed.index(name), j)
         if kind == "mean":
-            row = e.mul(self.row(t, r), len(self.layout.means))
+            row = e.mul(self.own_row(self.field["T"], t, r), len(self.layout.means))
             return e.offset(self.field["means"], row, self.layout.means.index(name))
         if kind == "scratch":
             thread_start = e.mul(self.thread, e.padded(e.mul(self.field["H"], self.layout.scratch)))
@@ -184,7 +207,8 @@ class Addresses:
 
     def step_of(self, place: Place) -> Any:
         """The distance between a row of a place and the same row of the next step."""
-        return self.e.mul(self.field["B"], self.rows_of(place, self.block)[1])
+        rows = self.field["B"] if place.kind == "x" or place.name == "h" else self.own_rows
+        return self.e.mul(rows, self.rows_of(place, self.block)[1])
 
     def is_given(self, name: str) -> Any:
         """Whether an optional array was passed."""
@@ -205,6 +229,11 @@ class Addresses:
     def outputs(self, p: Projection) -> Any:
         """How many numbers a projection makes per row."""
         return self.e.mul(self.field["H"], len(p.gates))
+
+    def part(self, p: Projection, whole: str) -> Any:
+        """Where a projection's gates begin in an array of all gates."""
+        before = self.e.mul(self.field["H"], p.gates.start, self.size(p.source))
+        return self.e.offset(self.field[f"{whole}_{p.term}"], before)
 
     def project(self, p: Projection, t: Any, rows: Any = None) -> None:
         """Compute a projection of the thread's rows at step t, or of a span of rows from there."""
@@ -364,8 +393,8 @@ def write_forward(k: Addresses, functions: Functions) -> None:
     """The forward loops over the thread's rows."""
     e, b, layout, H = k.e, k.e.builder, k.layout, k.field["H"]
     for state in layout.states:
-        first = k.place(f"first_{state}", k.first)
-        e.copy(first, k.place(f"all_{state}", k.first), e.mul(k.rows, H))
+        before = k.address(Place("old", state), e.int(0), k.first)
+        e.copy(k.place(f"first_{state}", k.first), before, e.mul(k.rows, H))
     may_list = k.is_given("indices")
     listing = [may_list, e.int(0)]  # whether all frames so far are listed; how many numbers are
     with e.carrying(0, k.field["T"], k.field["steps"], listing) as (start, inside):
@@ -373,10 +402,12 @@ def write_forward(k: Addresses, functions: Functions) -> None:
         inside[:] = _write_input(k, start, end, *inside)
         with e.loop(start, end) as t:
             _write_forward_step(k, functions, t)
-    with k.rows_by_length("<=", k.field["T"]) as r:
+    with b.if_then(k.is_given("final_h")), e.loop(k.first, k.last) as r:
+        end = [k.field["T"]]
+        with e.when(k.is_given("lengths"), end) as inside:
+            inside[0] = k.length(r)
         for state in layout.states:
-            last = k.address(Place("old", state), k.length(r), r)
-            e.copy(last, k.place(f"final_{state}", r), H)
+            e.copy(k.address(Place("old", state), end[0], r), k.place(f"final_{state}", r), H)
     with b.if_then(may_list):
         run_pass = b.gep(k.field["listed"], [k.thread], source_etype=INDEX)
         b.store(b.zext(listing[0], INDEX), run_pass)
@@ -512,6 +543,33 @@ def _write_products(k: Addresses, end: Any) -> None:
             add_products(e, count, rows, source, d, in_panels(e, table, *size), *size, scratch)
 
 
+def _pack(k: Addresses, *, transposed: bool = False) -> None:
+    """Pack all projections' matrices, `transposed` for the forward loops."""
+    for p in k.layout.projections:
+        K, N = (k.size(p.source), k.outputs(p))[:: 1 if transposed else -1]
+        fields = {"K": K, "N": N, "matrix": k.part(p, "whole"), "panels": k.field[p.name]}
+        with k.e.builder.if_then(k.is_given(p.name)):
+            write_pack(k.e, fields, k.thread, k.threads, transposed)
+
+
+def _fold(k: Addresses) -> None:
+    """Add up the threads' sums and, transposed, their tables."""
+
+    def fold(tables: Any, total: Any, I: Any, N: Any, **size: Any) -> None:  # noqa: E741
+        fields = {"count": k.threads, "I": I, "N": N, "tables": tables, "total": total, **size}
+        write_fold(k.e, fields, k.thread, k.threads)
+
+    for p in k.layout.projections:
+        with k.e.builder.if_then(k.is_given(f"d_{p.name}")):
+            fold(k.field[f"d_{p.name}"], k.part(p, "total"), k.size(p.source), k.outputs(p))
+    sums, H = k.field["sums"], k.field["H"]
+    size = k.e.padded(k.e.mul(H, len(k.layout.summed)))
+    for term in ("b", "V", "bU"):  # as in `summed`
+        if n := len(k.layout.owners(term)):
+            fold(sums, k.field[f"total_{term}"], k.e.int(1), k.e.mul(H, n), size=size)
+            sums = k.e.offset(sums, k.e.mul(H, n))
+
+
 class CompiledUnit:
     """A unit's compiled loops, for one floating-point type and one choice of activations."""
 
@@ -520,14 +578,17 @@ class CompiledUnit:
     ) -> None:
         self.layout, functions = Layout(spec, bias=bias), functions_of(gate_activation, activation)
 
-        def compiled(signature: Signature, write: Callable[[Addresses, Functions], None]) -> Kernel:
-            def write_body(e: Emitter, field: dict[str, Any], *share: Any) -> None:
-                write(Addresses(self.layout, e, field, *share), functions)
+        def compiled(signature: Signature, *stages: Callable[[Addresses], None]) -> list[Kernel]:
+            def body(write: Any, e: Emitter, field: dict[str, Any], *share: Any) -> None:
+                write(Addresses(self.layout, e, field, *share))
 
-            return compile_kernel(signature, itemsize, write_body)
+            return [compile_kernel(signature, itemsize, partial(body, write)) for write in stages]
 
-        self.forward = compiled(forward_fields(self.layout), write_forward)
-        self.backward = compiled(backward_fields(self.layout), _write_backward)
+        # One after another, over the same fields.
+        forward = partial(_pack, transposed=True), partial(write_forward, functions=functions)
+        backward = _pack, partial(_write_backward, functions=functions), _fold
+        self.forward = compiled(forward_fields(self.layout), *forward)
+        self.backward = compiled(backward_fields(self.layout), *backward)
 
 
 compiled_unit = compiled_once(CompiledUnit)

@@ -7,12 +7,10 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from seqmodel.kernels.linear.matmul import packed_panels, packing
-from seqmodel.kernels.linear.outer import BLOCK, folding, outer
+from seqmodel.kernels.linear.outer import BLOCK, outer
 from seqmodel.kernels.linear.sparse import DENSITY
-from seqmodel.kernels.run import memory
 from seqmodel.kernels.run.signature import NEW, KernelFields
-from seqmodel.kernels.run.threads import Job, parallel_for, thread_count
+from seqmodel.kernels.run.threads import Job, Kernel, parallel_for, thread_count
 from seqmodel.units import specification
 from seqmodel.units.cpu.kernels import LISTED, compiled_unit
 from seqmodel.units.cpu.schedule import Layout, Projection
@@ -28,17 +26,17 @@ products read and write stays in the cache.
 """
 
 
-def weight_fields(
-    layout: Layout, weights: Weights, H: int, *, transposed: bool = True
-) -> tuple[KernelFields, list[Job]]:
-    """The fields that hold weights, `transposed` for the forward loops, and the packing jobs."""
-    packings = {
-        p.name: packing(_of_gates(matrix, p, H), transposed=transposed)
-        for p in layout.projections
-        if (matrix := weights[p.term]) is not None
-    }
-    vectors = {t: w.contiguous() for t in ("V", "b", "bU") if (w := weights[t]) is not None}
-    return packed_panels(packings) | vectors, list(packings.values())
+def _weight_fields(layout: Layout, weights: Weights) -> dict[str, Any]:
+    """The fields that hold weights, and room for the packed matrices."""
+    given = {term: w.contiguous() for term, w in weights.items() if w is not None}
+    fields: dict[str, Any] = {f"whole_{t}" if t in "WU" else t: w for t, w in given.items()}
+    return fields | {p.name: NEW for p in layout.projections}
+
+
+def _jobs(kernels: Sequence[Kernel], fields: KernelFields) -> list[Job]:
+    """The jobs of kernels that have the same fields."""
+    job = kernels[0].job(fields)
+    return [job._replace(kernel=kernel) for kernel in kernels]
 
 
 class Recurrence(torch.autograd.Function):
@@ -53,34 +51,32 @@ class Recurrence(torch.autograd.Function):
         unit = compiled_unit(
             case.spec, x.element_size(), case.gate_activation, case.activation, case.bias
         )
-        names, threads = case.spec.state, thread_count(case.batch_size)
+        names = case.spec.state
         weights, state = tensors[: len(TERMS)], tensors[len(TERMS) :]
         by_term = dict(zip(TERMS, weights, strict=True))
-        fields, jobs = weight_fields(unit.layout, by_term, case.hidden_size)
-        fields |= _shared(case, unit.layout, len(x), lengths, zones)
-        fields |= {"x": x.contiguous(), "slots": NEW}
+        shared = _shared(case, unit.layout, len(x), lengths, zones)
+        threads: int = shared["threads"]
+        fields = shared | _weight_fields(unit.layout, by_term) | {"x": x.contiguous(), "slots": NEW}
         if unit.layout.means:
             fields["means"] = NEW
         for name, first in zip(names, state, strict=True):
             assert first is not None
             fields |= {f"all_{name}": NEW, f"first_{name}": first.contiguous()}
-        if lengths is not None:
-            fields |= {f"final_{name}": NEW for name in names}
+            fields[f"final_{name}"] = NEW  # a copy: writing to a state must not change h
         if case.batch_size and not ctx.needs_input_grad[3]:  # x is data, and may be sparse
             fields |= dict.fromkeys(LISTED, NEW)
             fields["sparse_limit"] = int(DENSITY * x[0].numel()) // threads
-        forward = unit.forward.job(fields)
-        parallel_for([*jobs, forward], threads)
-        created = forward.created
+        jobs = _jobs(unit.forward, fields)
+        parallel_for(jobs, threads)
+        created = jobs[0].created
         lists: tuple[Tensor | None, Tensor | None] = None, None
         if "listed" in created and ctx.needs_input_grad[4] and 0 not in created["listed"].tolist():
             lists = created["indices"], created["counts"]  # no thread stopped listing
         ctx.unit, ctx.case, ctx.lengths, ctx.zones = unit, case, lengths, zones
+        ctx.shared = shared  # as the forward loops divided memory, whatever the threads are then
         ctx.set_materialize_grads(False)
         steps = [created[f"all_{name}"] for name in names]
         ctx.save_for_backward(*lists, created["slots"], created.get("means"), *steps, x, *tensors)
-        if lengths is None:  # copies: writing to a state must not change h
-            return created["all_h"][1:], *(each[-1].clone() for each in steps)
         return created["all_h"][1:], *(created[f"final_{name}"] for name in names)
 
     @staticmethod
@@ -94,12 +90,9 @@ class Recurrence(torch.autograd.Function):
         case, layout, T, H = ctx.case, ctx.unit.layout, len(x), ctx.case.hidden_size
         weights = dict(zip(TERMS, saved[: len(TERMS)], strict=True))
         needs_x, needs_w, needs_u = ctx.needs_input_grad[3:6]
-        packed = weights if needs_x else weights | {"W": None}
-        fields, jobs = weight_fields(layout, packed, H, transposed=False)
-        B, threads = case.batch_size, thread_count(case.batch_size)
-        fields |= _shared(case, layout, T, ctx.lengths, ctx.zones)
-        # The slots' gradients at all steps then take less memory than tables for that of U.
-        few = threads * H > T * B
+        fields = ctx.shared | _weight_fields(layout, weights)
+        fields["W"] = NEW if needs_x else None
+        threads, few = ctx.shared["threads"], ctx.shared["in_order"]
         x = x.contiguous()
         fields["x"] = _finite(x, ctx.lengths) if needs_w else x
         if layout.means:
@@ -112,31 +105,23 @@ class Recurrence(torch.autograd.Function):
         else:
             fields |= {"scratch": NEW, "indices": indices, "counts": counts}
             fields |= {f"d_{p.name}": NEW for p in summed}
-        gradient = slots.new_zeros(1, 1, H).expand(T, B, H) if d_h is None else d_h
+        gradient = slots.new_zeros(1, 1, H).expand(T, case.batch_size, H) if d_h is None else d_h
         fields["d_h"] = gradient if gradient.stride(2) == 1 else gradient.contiguous()
         for name, steps, last in zip(layout.states, states, d_final, strict=True):
             fields |= {f"all_{name}": steps, f"carried_{name}": NEW}
             fields[f"d_final_{name}"] = None if last is None else last.contiguous()
-        backward = ctx.unit.backward.job(fields)
-        created = backward.created
-        sums = memory.buffer(slots.dtype, len(layout.summed) * H, 1)
-        jobs += backward, folding(created["sums"], sums)
-        grads = {t: memory.buffer(slots.dtype, *weights[t].shape) for t in needed if needed[t]}
-        for p in summed:
-            total = _of_gates(grads[p.term], p, H)
-            if few:
-                jobs += _product(layout, p, backward, total)
-            else:
-                jobs.append(folding(created[f"d_{p.name}"], total))
+        given = [term for term in TERMS if weights[term] is not None and needed.get(term, True)]
+        jobs = _jobs(ctx.unit.backward, fields | {f"total_{term}": NEW for term in given})
+        created = jobs[0].created
+        if few:
+            jobs += [job for p in summed for job in _product(layout, p, jobs[0])]
         parallel_for(jobs, threads)
-        vectors = [term for term in ("b", "V", "bU") if weights[term] is not None]  # as in `summed`
-        parts = sums.split_with_sizes([weights[term].numel() for term in vectors])
-        grads |= {t: part.view_as(weights[t]) for t, part in zip(vectors, parts, strict=True)}
         carried = [created[f"carried_{name}"] for name in layout.states]
-        return None, None, None, created.get("d_x"), *map(grads.get, TERMS), *carried
+        found = map(created.get, ("d_x", *(f"total_{term}" for term in TERMS)))
+        return None, None, None, *found, *carried
 
 
-def _product(layout: Layout, p: Projection, backward: Job, total: Tensor) -> list[Job]:
+def _product(layout: Layout, p: Projection, backward: Job) -> list[Job]:
     """The jobs that sum a projection's gradient, from the gradients of its slots at all steps."""
     fields = cast(Any, backward.fields)
     H, threads, (kind, name) = fields["H"], fields["threads"], p.source
@@ -149,6 +134,7 @@ def _product(layout: Layout, p: Projection, backward: Job, total: Tensor) -> lis
     else:
         source = (fields[f"all_{name}"][:-1] if kind == "old" else fields["x"]).flatten(0, 1)
     d = part(backward.created["d_slots"], p.into, len(p.gates))
+    total = backward.created[f"total_{p.term}"].narrow(0, p.gates.start * H, len(p.gates) * H)
     return outer(d, source, total, threads, few=True)
 
 
@@ -171,11 +157,13 @@ def _through_specification(
 
 def _shared(
     case: Case, layout: Layout, T: int, lengths: Tensor | None, zones: Tensor | None
-) -> KernelFields:
+) -> dict[str, Any]:
     """The fields common to both directions."""
     B, threads = case.batch_size, thread_count(case.batch_size)
-    fields: KernelFields = {
+    # With few frames, the slots' gradients at all steps take less memory than tables for that of U.
+    fields = {
         "T": T, "B": B, "I": case.input_size, "H": case.hidden_size, "threads": threads,
+        "in_order": int(threads * case.hidden_size > T * B),
         "steps": max(1, min(T, ROWS // max(1, -(-B // threads)))),
         "shortest": T + 1 if lengths is None else min(lengths.tolist()), "lengths": lengths,
     }  # fmt: skip
@@ -195,12 +183,6 @@ def _finite(x: Tensor, lengths: Tensor | None) -> Tensor:
         return x
     ended = torch.arange(len(x)).unsqueeze(1) >= lengths
     return x.masked_fill(ended.unsqueeze(2), 0)
-
-
-def _of_gates(matrix: Tensor, p: Projection, H: int) -> Tensor:
-    """The rows of stacked W or U that a projection uses."""
-    start, count = p.gates.start * H, len(p.gates) * H
-    return matrix if count == len(matrix) else matrix.narrow(0, start, count)
 
 
 def run(

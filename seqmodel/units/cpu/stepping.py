@@ -7,12 +7,11 @@ from typing import Any
 import torch
 
 from seqmodel.kernels.code.emit import Emitter, padded
+from seqmodel.kernels.linear.matmul import pack
 from seqmodel.kernels.linear.sparse import DENSITY
 from seqmodel.kernels.run.calls import ITEMSIZE, Arena, Call, Slot, unit_call
 from seqmodel.kernels.run.signature import Signature
-from seqmodel.kernels.run.threads import parallel_for
 from seqmodel.units.cpu.kernels import Addresses, forward_fields, functions_of, write_forward
-from seqmodel.units.cpu.recurrence import weight_fields
 from seqmodel.units.cpu.schedule import Layout
 from seqmodel.units.definition import UnitSpec
 
@@ -55,13 +54,14 @@ def _step(
     layout, signature = _layout_of(case.spec, case.bias, product is not None)
     if (w := weights["W"]) is not None and product is not None:
         weights = {**weights, "W": w[:, -I:]}
-    double = {
+    double: dict[str, Any] = {
         term: weight if weight is None or (w_bytes and term in "WU") else weight.double()
         for term, weight in weights.items()
     }
-    packed, packing = weight_fields(layout, double, H)
-    parallel_for(packing, 1)
-    args: dict[str, Any] = packed | {"T": 1, "B": R, "I": I, "H": H, "steps": 1, "threads": 1}
+    args = {t: w.contiguous() for t in ("V", "b", "bU") if (w := double[t]) is not None}
+    for p in layout.projections:
+        args[p.name] = pack(double[p.term].narrow(0, p.gates.start * H, len(p.gates) * H))
+    args |= {"T": 1, "B": R, "I": I, "H": H, "steps": 1, "threads": 1}
     args |= {"x": x.reshaped(1, R, I), "slots": arena.take(R, len(layout.slots) * H)}
     if layout.means:
         args["means"] = arena.take(R, len(layout.means))
