@@ -155,11 +155,6 @@ def epochs_of(run):
 
 
 def begun(run, process, epochs=1):
-    """Wait until a run has so many epochs."""
-    until = time.monotonic() + PATIENCE
-    while epochs_of(run) < epochs:
-        assert process.poll() is None, process.communicate()
-        if time.monotonic() > until:
-            process.kill()
-            raise AssertionError(f"{run} has no {epochs} epochs: {process.communicate()}")
-        time.sleep(0.02)
+    """Wait until a run that a process trains has so many epochs."""
+    waited(lambda: epochs_of(run) >= epochs or process.poll() is not None)
+    assert process.poll() is None, process.communicate()

@@ -17,8 +17,7 @@ OPTIONS = (
     *("--headless", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"),
     *("--disable-background-networking", "--disable-component-update", "--mute-audio"),
 )
-KEYS = {"ArrowLeft": "\ue012", "ArrowUp": "\ue013", "ArrowRight": "\ue014"}
-KEYS |= {"End": "\ue010", "Enter": "\ue007"}
+KEYS = {"ArrowUp": "\ue013", "ArrowRight": "\ue014", "Enter": "\ue007"}
 
 
 class Chrome:

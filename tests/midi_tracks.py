@@ -1,5 +1,7 @@
 """MIDI files as mido writes them, of messages at ticks."""
 
+from itertools import accumulate
+
 import mido
 
 
@@ -35,6 +37,12 @@ def notes(some, *, step=1, channel=0):
         for begin, end, pitch, *loud in some
         for event in note(step * begin, step * end, pitch, channel, *loud)
     ]
+
+
+def timed(track):
+    """The messages of a track, each with its tick and without its delta."""
+    ticks = accumulate(message.time for message in track)
+    return [(tick, message.copy(time=0)) for tick, message in zip(ticks, track, strict=True)]
 
 
 def tempo(tick, microseconds):

@@ -51,7 +51,7 @@ def test_the_table_agrees_with_eval(call, data, undisturbed):
     assert [t["found"]["learning_rate"] for t in entry["trials"]] == rates
     for seed, run in ((1, trials[best]), (2, undisturbed / "runs/data/gru/seed-1")):
         for split in ("train", "valid", "test"):
-            shown = json.loads(call("eval", run, "--split", split, "--json").out)
+            shown = told("eval", run, "--split", split)
             figures = [
                 float(line["nats_per_frame"])
                 for line in lines
@@ -346,9 +346,7 @@ def test_a_server_killed_while_it_loads_is_one_line(data):
 
     waited(killed)
     assert command.returncode == 1
-    assert said() == (
-        "seqmodel: the server of processes was killed; run the same command to resume\n"
-    )
+    assert re.fullmatch(r"seqmodel: the server of processes was killed; run .*\n", said())
 
 
 def heeds_ctrl_c(process):

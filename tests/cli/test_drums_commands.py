@@ -14,8 +14,6 @@ from seqmodel.media.music.grid import Grid
 from seqmodel.media.music.writing import midi_bytes
 from seqmodel.runs.folder import load_run
 
-LOOPS = {"train": 6, "valid": 2}
-
 
 def write_loop(path, seed, frames=32):
     """A groove of kick, snare and hi-hats with a few hits more."""
@@ -27,19 +25,12 @@ def write_loop(path, seed, frames=32):
 
 
 @pytest.fixture(scope="module")
-def loops(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("loops")
-    for number, (split, count) in enumerate(LOOPS.items()):
-        for k in range(count):
-            write_loop(folder / split / f"{k}.mid", 10 * number + k)
-    return folder
-
-
-@pytest.fixture(scope="module")
-def kit(loops, tmp_path_factory):
+def kit(tmp_path_factory):
     """A short run, beside its data."""
     folder = tmp_path_factory.mktemp("kit")
-    call_ok("prepare", loops, "--drums", "only", "--out", folder / "data")
+    for number, split in enumerate(["train"] * 6 + ["valid"] * 2):
+        write_loop(folder / "loops" / split / f"{number}.mid", number)
+    call_ok("prepare", folder / "loops", "--drums", "only", "--out", folder / "data")
     options = ("--hidden", 4, "--epochs", 2, "--run", folder / "run")
     call_ok("train", folder / "data", *options)
     return folder / "run"
@@ -107,7 +98,7 @@ def test_samples_are_on_channel_10_in_every_format(call, kit):
     assert roll.shape[1] == 47
     assert roll.sum() == len(notes)
     assert Path("o.png").read_bytes().startswith(PNG)
-    shown = json.loads(call_ok("inspect", "o.mid", "--json", "--listen", "l.wav").out)
+    shown = told("inspect", "o.mid", "--listen", "l.wav")
     assert sum(shown["drum_sounds"].values()) == shown["notes"] == len(notes)
     assert Path("l.wav").read_bytes()[44:] == Path("o.wav").read_bytes()[44:]
     assert "drums of" in call_ok("inspect", "o.npy").out

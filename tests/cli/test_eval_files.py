@@ -43,19 +43,6 @@ def test_a_file_is_scored_as_its_dataset_would_be(data, run, here, monkeypatch):
     assert list(here.iterdir()) == []
 
 
-def test_each_piece_of_a_dataset(data, run, monkeypatch):
-    """Windows and batches of pieces must not be mixed up."""
-    split, model = open_dataset(data)["train"], load_run(run)
-    monkeypatch.setattr("seqmodel.model.sequence.FRAMES_AT_ONCE", 21)
-    rows = rows_of(call_ok("eval", run, "--split", "train", "--per-frame", "--batch-size", 3).out)
-    expected = np.concatenate([model.nll(piece) for piece in split])
-    np.testing.assert_allclose([float(row["nats"]) for row in rows], expected, rtol=1e-5)
-    values = told("eval", run, "--per-piece")
-    total = sum(piece["nats"] for piece in values["per_piece"])
-    assert total == pytest.approx(values["nats_per_frame"] * values["frames"])
-    assert "frame_nats" not in values["per_piece"][0]
-
-
 def test_a_folder_is_scored_whole_and_says_what_was_skipped(music, run):
     """Folders named train, valid and test are no splits here, and no hash leaves pieces out."""
     shutil.copytree(music, "all")

@@ -1,6 +1,5 @@
 """What `inspect` and `units` print, draw and render, and `sample out.wav`."""
 
-import json
 import shutil
 import subprocess
 import sys
@@ -11,7 +10,9 @@ import numpy as np
 import pytest
 import soundfile
 from calling import PNG, call_ok, call_refused, told, write_piece
+from midi_tracks import notes, save, tempo
 
+from seqmodel.data.dataset import open_dataset
 from seqmodel.plots import plot_learning_curve
 from seqmodel.runs.folder import read_metrics
 
@@ -29,10 +30,10 @@ def test_inspect_midi(call):
     )
     assert result.err == "drawn to p.png\n"
     assert Path("p.png").read_bytes().startswith(PNG)
-    keys = {"path", "kind", "format", "tracks", "channels", "notes", "tempo_bpm", "seconds"}
-    assert keys | {"tonic", "grid", "frames", "notes_per_frame", "remarks"} <= set(values)
     shutil.copy("p.mid", "tune")  # without a telling name, as `prepare` reads them too
     assert call("inspect", "tune").out == result.out.replace("p.mid", "tune")
+    save(Path("two.mid"), [[tempo(0, 500_000), tempo(480, 900_000), *notes([(0, 960, 60)])]])
+    assert told("inspect", "two.mid")["seconds"] == 0.5 + 0.9
     Path("text").write_text("MThis is none")
     call_refused("inspect", "text", says="text")
 
@@ -52,7 +53,7 @@ def test_inspect_dataset(call, data):
     assert "% of test lies in windows of 8 frames that are in train too" in test
     assert last == "  every piece matches its hash"
     assert Path("p.png").read_bytes().startswith(PNG)
-    values = json.loads(call("inspect", data, "--json").out)
+    values = told("inspect", data)
     assert values["kind"] == "dataset"
     assert values["splits"]["valid"] == {"pieces": 3, "frames": 96, "longest": 32}
 
@@ -68,25 +69,35 @@ def test_files_and_datasets_are_inspected_without_torch(data, here, what):
 
 
 def test_inspect_describes_a_recording_and_its_dataset(call):
+    """Loudness is over all channels, and only samples at full scale count as clipped."""
+    sound = np.round(np.random.default_rng(0).uniform(-0.4, 0.4, (20_005, 2)) * 32768) / 32768
+    sound[[7, 9000, 20_000], [0, 1, 1]] = (-1, 32767 / 32768, 0.9)
     Path("train").mkdir()
-    soundfile.write("train/a.wav", 0.5 * np.sin(np.arange(16000) * 0.1), 8000)
-    shown = call("inspect", "train/a.wav", "--plot", "a.png")
+    soundfile.write("train/a.flac", sound, 8000, subtype="PCM_16")
+    level = round(20 * np.log10(np.sqrt((sound**2).mean())), 2)
+    expected = {"path": "train/a.flac", "kind": "audio", "container": "FLAC", "subtype": "PCM_16"}
+    expected |= {"rate": 8000, "channels": 2, "samples": 20_005, "seconds": 2.501, "peak": 1.0}
+    expected |= {"rms_db": level, "clipped_samples": 2, "frame_size": 10, "frames": 2000}
+    assert told("inspect", "train/a.flac") == {**expected, "dtype": "int16", "remarks": []}
+    shown = call("inspect", "train/a.flac", "--plot", "a.png")
     assert (shown.status, shown.err) == (0, "drawn to a.png\n")
-    for words in ("WAV PCM_16, 8,000 Hz, 1 channel", "2.000 s, 16,000 samples", "peak 0.5000, RMS"):
+    for words in (
+        "FLAC PCM_16, 8,000 Hz, 2 channels",
+        "2.501 s, 20,005 samples",
+        "peak 1.0000, RMS",
+    ):
         assert words in shown.out
-    assert json.loads(call("inspect", "train/a.wav", "--json").out)["samples"] == 16000
-    stored, _ = soundfile.read("train/a.wav")
     call("prepare", "train", "-o", "d")
-    shown = call("inspect", "d", "--plot", "d.png").out
-    assert f"train has mean {stored.mean():.4g} and deviation {stored.std():.4g}\n" in shown
+    shown, frame = call("inspect", "d", "--plot", "d.png").out, open_dataset("d").frame
+    assert f"train has mean {frame.mean:.4g} and deviation {frame.deviation:.4g}\n" in shown
     assert "every piece matches its hash" in shown
-    assert json.loads(call("inspect", "d", "--json").out)["seconds"] == {"train": 2.0}
+    assert told("inspect", "d")["seconds"] == {"train": 2.5}
     assert all(Path(name).read_bytes().startswith(PNG) for name in ("a.png", "d.png"))
 
 
 def test_inspect_run(call, data, run):
     result = call("inspect", run, "--plot", "p.png")
-    values = json.loads(call("inspect", run, "--json").out)
+    values = told("inspect", run)
     best = values["best"]
     assert best == read_metrics(run)[1]
     assert result.out == (
@@ -112,7 +123,7 @@ def test_units_prints_equations_and_counts(call):
         "h = (1 - z) (.) h' + z (.) n\n"
         "# 3 inputs, 2 hidden: 24 parameters\n\n"
     )
-    values = json.loads(call("units", "--params", 20000, "--json").out)["units"]
+    values = told("units", "--params", 20000)["units"]
     assert len(values) == 9
     keys = {"unit", "equations", "starts", "forms", "gates", "source"}
     keys |= {"inputs", "hidden", "parameters"}
@@ -134,7 +145,7 @@ def test_inspect_reads_the_rolls_that_prepare_reads(call):
     )
     assert Path("p.png").read_bytes().startswith(PNG)
     train = {"pieces": 2, "frames": 14, "longest": 9, "notes_per_frame": 1.0}
-    assert json.loads(call("inspect", "a.npz", "--json").out)["splits"]["train"] == train
+    assert told("inspect", "a.npz")["splits"]["train"] == train
     says = "--listen renders files of music, and a.npz is a file of rolls"
     call_refused("inspect", "a.npz", "--listen", "o.wav", says=says, status=2)
 

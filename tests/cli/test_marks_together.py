@@ -7,7 +7,8 @@ from pathlib import Path
 import mido
 import numpy as np
 import pytest
-from calling import call_ok
+from calling import call_ok, told
+from midi_tracks import timed
 
 from seqmodel.data.dataset import open_dataset
 from seqmodel.media.music.frames import marks_in
@@ -43,9 +44,7 @@ def events(path):
     """Of each track, by name, its events but names and ends, each with its tick."""
     found = {}
     for track in mido.MidiFile(path).tracks:
-        ticks = np.cumsum([message.time for message in track]).tolist()
-        timed = zip(ticks, track, strict=True)
-        found[track.name] = [(at, bytes(m.bytes())) for at, m in timed if not m.is_meta]
+        found[track.name] = [(at, bytes(m.bytes())) for at, m in timed(track) if not m.is_meta]
     return found
 
 
@@ -62,7 +61,7 @@ def test_all_commands_know_all_marks(call, band, train, make_config):
     config = make_config(**small, data="d", epochs=1, batch_size=2, truncate=9)
     train(config, Path("r"), data=dataset)
     (line,) = read_metrics(Path("r"))
-    values = json.loads(call("eval", "r", "--json", "--samples", 2, "--seconds", 2).out)
+    values = told("eval", "r", "--samples", 2, "--seconds", 2)
     for name in MARKS:
         cost = line[f"valid_{name}_nats_per_note"]
         assert values[f"{name}_nats_per_note"] == pytest.approx(cost, rel=1e-5)
@@ -76,7 +75,7 @@ def test_all_commands_know_all_marks(call, band, train, make_config):
     assert values["part_nats_per_note"] == pytest.approx(mean, rel=1e-5)
     assert of_parts[0] != of_parts[1]
     assert {"velocity_spread", "accent_1"} <= values["samples"]["drawn"].keys()
-    without = json.loads(call("eval", "r", "--data", "plain", "--json").out)
+    without = told("eval", "r", "--data", "plain")
     assert without["nats_per_frame"] == pytest.approx(values["nats_per_frame"], rel=1e-6)
     assert not any(f"{name}_nats_per_note" in without for name in MARKS)
     once = ("--units", "gru", "--search", "none", "--seeds", 1, "--jobs", 1)

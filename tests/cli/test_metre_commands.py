@@ -9,7 +9,7 @@ import mido
 import numpy as np
 import pytest
 from calling import call_ok, call_refused, told
-from midi_tracks import notes, save, tempo
+from midi_tracks import notes, save, tempo, timed
 from onsets import as_frames
 
 from seqmodel.data.dataset import open_dataset
@@ -42,9 +42,8 @@ def tunes(tmp_path_factory):
 
 def stated(data):
     """(Tick, beats, of) of each signature of a file, and its tempo."""
-    found, now, bpm = [], 0, 0.0
-    for message in mido.MidiFile(file=io.BytesIO(data)).tracks[0]:
-        now += message.time
+    found, bpm = [], 0.0
+    for now, message in timed(mido.MidiFile(file=io.BytesIO(data)).tracks[0]):
         if message.type == "time_signature":
             found.append((now, message.numerator, message.denominator))
         elif message.type == "set_tempo":

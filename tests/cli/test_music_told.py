@@ -61,7 +61,7 @@ def test_inspect_describes_a_song(call):
     write_band(Path("band.mid"))
     shown = call("inspect", "band.mid")
     assert (shown.status, shown.err) == (0, "")
-    tonic = json.loads(call("inspect", "band.mid", "--json").out)["tonic"]
+    tonic = told("inspect", "band.mid")["tonic"]
     assert shown.out == (
         "band.mid: MIDI format 1, 3 tracks\n"
         "  24 notes from E2 to G3, 8 of them drums, velocities 30 to 64, pedal pressed 1 time, "

@@ -1,6 +1,5 @@
 """Struck and held notes in all commands, and rolls of MIDI files by `prepare --no-onsets`."""
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +17,7 @@ def test_prepare_and_inspect_report_onsets(call, struck, struck_data):
     assert (result.status, result.err) == (0, "not kept: velocities (68 to 100)\n")
     assert result.out.startswith("d: 88 notes struck or held, 4 steps per beat\n")
     assert np.load("d/train.npy").shape == (320, 22)
-    values = json.loads(call("inspect", struck_data, "--plot", "p.png", "--json").out)
+    values = told("inspect", struck_data, "--plot", "p.png")
     every = np.concatenate(list(seqmodel.open_dataset(struck_data)["valid"]))
     share = every[:, 88:].sum() / every[:, :88].sum()
     density = every[:, :88].sum() / len(every)
@@ -62,10 +61,10 @@ def test_samples_prepared_again_are_what_was_drawn(call, struck_run):
             # A single file would be cut in time.
             call_ok("prepare", f"o.{suffix}", option, "--split-by", "piece", "-o", "d", "--force")
             assert np.array_equal(only("d"), frames)
-        values = json.loads(call("inspect", f"o.{suffix}", "--json").out)
+        values = told("inspect", f"o.{suffix}")
         assert values["notes"] == (drawn == STRUCK).sum()
     shown = call("inspect", "o.npy", "--plot", "p.png").out
-    share = json.loads(call("inspect", "o.npy", "--json").out)["struck_share"]
+    share = told("inspect", "o.npy")["struck_share"]
     assert shown.endswith(f", {share:.1%} of them struck\n")
 
 

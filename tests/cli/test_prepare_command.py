@@ -7,8 +7,8 @@ from unittest.mock import Mock
 
 import numpy as np
 import pytest
-import soundfile
-from calling import call_ok, call_refused, write_piece
+from calling import call_ok, call_refused, told, write_piece
+from noise import record
 
 from seqmodel.cli import prepare as command
 from seqmodel.data.dataset import open_dataset
@@ -24,14 +24,6 @@ IN_TIME = (
     "split in time: the first 80% of each recording or piece to train, then 10% to valid and 10% "
     "to test, with gaps; to choose, put files into folders named train, valid and test\n"
 )
-
-
-def write_sounds(folder, count):
-    folder.mkdir()
-    for k in range(count):
-        noise = np.random.default_rng(k).uniform(-1, 1, 8000 + 40 * k)
-        soundfile.write(folder / f"{k}.wav", noise, 8000)
-    return folder
 
 
 def but_copies(said):
@@ -50,9 +42,9 @@ def test_prepare_prints_a_summary_in_columns(call, music):
         "  test    2 pieces   64 frames  longest 32\n"
         "  metre: 4/4 assumed for 15 pieces\n"
     )
-    told = json.loads(call("prepare", music, "-o", "e", "--json").out)
-    assert told == json.loads(Path("e/manifest.json").read_text())
-    assert "pedal" not in told["frame"]
+    values = told("prepare", music, "-o", "e")
+    assert values == json.loads(Path("e/manifest.json").read_text())
+    assert "pedal" not in values["frame"]
 
 
 def test_prepare_explains_what_it_skips(call, music):
@@ -99,7 +91,7 @@ def test_prepare_warns_about_odd_splits(call, music):
 
 def test_one_long_recording_trains_at_once(call):
     """Guards against a batch of one endless row, and against cutting what is short already."""
-    soundfile.write("long.wav", np.random.default_rng(0).uniform(-1, 1, 60_000), 1000)
+    record(Path("long.wav"), 60_000, rate=1000)
     result = call("prepare", "long.wav", "-o", "d")
     cut = "cut 1 recording longer than 8 s into clips of 8 s; change it with --clip-seconds\n"
     assert (result.status, result.err) == (0, cut + IN_TIME)
@@ -110,7 +102,7 @@ def test_one_long_recording_trains_at_once(call):
         "  test   2 pieces    540 frames   5.4 s  longest 400\n"
     )
     assert call("train", "d", "--epochs", 1, "--hidden", 4).status == 0
-    write_sounds(Path("short"), 3)
+    record(Path("short/a.wav"), 8000)
     for source, *whole in (("long.wav", "--clip-seconds", 0), ("short",)):
         assert call("prepare", source, "-o", "e", "--force", *whole).err == IN_TIME
 
@@ -121,7 +113,7 @@ def test_one_long_recording_trains_at_once(call):
 )
 def test_what_a_high_rate_costs_is_said(rate, remark, call):
     """CD-quality recordings, trained on for minutes, give only noise."""
-    soundfile.write("a.wav", np.random.default_rng(0).uniform(-1, 1, 4 * rate), rate)
+    record(Path("a.wav"), 4 * rate, rate=rate)
     err = call("prepare", "a.wav", "-o", "d").err
     assert err.startswith(remark)
     assert ("--rate 16000 resamples" in err) == bool(remark)
@@ -199,12 +191,12 @@ def test_the_published_chorales_are_quarter_notes(call, shared_data):
 def test_options_of_the_other_medium_are_refused(media):
     """Guards against an option that is accepted but has no effect."""
     write_piece(Path("music/0.mid"), 1)
-    files = {"audio": write_sounds(Path("audio"), 1), "music": Path("music")}
-    (other,) = files.keys() - {media}
+    record(Path("audio/0.wav"), 8000)
+    (other,) = OPTIONS.keys() - {media}
     for option in OPTIONS[media].split():
         says = f"{option.partition('=')[0]} is for {media}, and {other}/... is {other}"
-        call_refused("prepare", files[other], "-o", "d", option, says=says, status=2)
-        call_ok("prepare", files[media], "-o", "d", "--force", option)
+        call_refused("prepare", other, "-o", "d", option, says=says, status=2)
+        call_ok("prepare", media, "-o", "d", "--force", option)
 
 
 def test_an_interrupted_prepare_says_how_it_goes_on(call, music, monkeypatch):

@@ -10,9 +10,9 @@ import matplotlib.colors
 import matplotlib.image
 import numpy as np
 import pytest
-import soundfile
 import soxr
 from calling import call_ok, call_refused, only, start, told
+from noise import record
 
 import seqmodel
 from seqmodel.media.audio import sampling
@@ -30,13 +30,6 @@ def speech(request):
 def sample_piece(run, length, prime=None):
     """The first piece (T, F) of seed 1."""
     return np.concatenate(list(Sampler(run.model).piece(length, seed=1, prime=prime)))
-
-
-def record(path, samples, rate=RATE, channels=1):
-    """Noise of `samples` samples, written to `path`; returns it as float32 (samples, channels)."""
-    levels = np.random.default_rng(samples).integers(-9000, 9000, (samples, channels))
-    soundfile.write(path, levels.astype(np.int16), rate)
-    return (levels / 32768).astype(np.float32)
 
 
 # ---- files --------------------------------------------------------------------------------------
@@ -168,7 +161,7 @@ def test_a_signal_removes_the_unfinished_file(audio_run_folder, here):
 
 def test_a_primer_is_read_at_the_rate_of_the_run_to_its_very_end(call, speech, monkeypatch):
     """Guards the mean of its channels, resampling, its end, and against a primer in the file."""
-    stereo = record("prime.flac", 2222, rate=16_000, channels=2)
+    stereo = record(Path("prime.flac"), 2222, rate=16_000, channels=2)
     heard = soxr.resample(stereo.mean(axis=1), 16_000, RATE, quality="HQ")
     assert len(heard) % FRAME
     heard = heard[len(heard) % FRAME :].reshape(-1, FRAME)
@@ -192,7 +185,7 @@ def test_a_primer_is_read_at_the_rate_of_the_run_to_its_very_end(call, speech, m
 
 def test_only_the_beginning_of_a_recording(audio_run_folder, monkeypatch):
     """Whole frames from its first sample on, unchanged; more than fits in memory is not read."""
-    samples = record("p.wav", 3005)
+    samples = record(Path("p.wav"), 3005)
     monkeypatch.setattr(sampling, "MAX_PRIMER_SAMPLES", 3000)
     monkeypatch.setattr("seqmodel.media.audio.reader.BLOCK", 100)
     options = ["--run", audio_run_folder, "--length", 50, "--prime", "p.wav", "--include-prime"]

@@ -3,18 +3,15 @@
 import json
 import re
 import shutil
-import signal
 from pathlib import Path
 
 import numpy as np
 import pytest
-from calling import ENVIRONMENT, call_ok, same_tensors
+from calling import ENVIRONMENT, call_ok, same_tensors, told
 from forking import outcome
 
 from seqmodel.cli import job
-from seqmodel.experiment.search import paper_rates
 from seqmodel.runs.folder import read_metrics
-from seqmodel.training import loop
 
 EPOCH = r"epoch {}/2  train +\d+\.\d{{4}}  valid +\d+\.\d{{4}}\*  +[\d,]+ frames/s"
 
@@ -39,6 +36,9 @@ def test_train_prints_plain_lines_without_a_terminal(call, data, run):
     values = json.loads(told.out)
     assert (told.err, set(values), values["best"]["epoch"]) == ("", {"run", "epochs", "best"}, 1)
     assert values["run"] == "runs/data-lstm-2"  # without a name it takes the next number
+    assert call_ok("train", "--resume").err.startswith(
+        "resuming runs/data-lstm-2, the newest run\n"
+    )
 
 
 @pytest.mark.parametrize(
@@ -53,9 +53,9 @@ def test_train_warns_only_when_a_trivial_model_is_better(call, request, which, o
     """Guards against taking a run that learned nothing for a success; the figures are eval's."""
     train = ["train", request.getfixturevalue(which).folder, "--hidden", 4, "--lr", 1e-9]
     result = call_ok(*train, "--epochs", 1, *options, "--run", "r")
-    told = json.loads(call("eval", "r", "--json").out)
-    baseline, figure = min(told["baselines"].items(), key=lambda item: item[1])
-    assert (figure < told["nats_per_frame"]) == worse
+    scores = told("eval", "r")
+    baseline, figure = min(scores["baselines"].items(), key=lambda item: item[1])
+    assert (figure < scores["nats_per_frame"]) == worse
     line = (
         f"a trivial model predicts valid at least as well ({baseline.replace('_', ' ')}, "
         f"{figure:.4f}): train longer, or with another --learning-rate; `seqmodel eval r` "
@@ -86,23 +86,6 @@ def test_a_run_that_replaces_another_equals_one_in_a_new_folder(call, data, run,
     assert kept == ("--lr" in options)
     searched = {"learning rate 1 of 2", "learning rate 2 of 2"} if "--trials" in options else set()
     assert set(re.findall("^learning rate . of .", new.err, re.MULTILINE)) == searched
-
-
-def test_resume_takes_the_newest_run_with_or_without_a_best_epoch(call, data, monkeypatch):
-    """Used to pass over a run stopped in its first epoch, or an unfinished search, for an older."""
-    small = ["--hidden", 4, "--epochs", 1]
-    for number, options in enumerate(([], [], ["--lr", "search", "--trials", 2]), 1):
-        stops = number > 1
-        with monkeypatch.context() as patch:
-            if stops:
-                patch.setattr(loop, "likelihood", interrupted)
-            status = call("train", data, *small, *options, "-q").status
-            assert status == (128 + signal.SIGINT if stops else 0)
-        if stops:
-            assert not Path(f"runs/data-lstm-{number}/best.safetensors").exists()
-        result = call_ok("train", data, "--resume")
-        assert result.err.startswith(f"resuming runs/data-lstm-{number}, the newest run\n")
-        assert result.out.startswith(f"runs/data-lstm-{number}  best valid ")
 
 
 DIES = """
@@ -143,28 +126,6 @@ def test_a_run_killed_at_its_start_can_be_restarted_or_resumed(call, data, run, 
         call_ok(*again, "--run", f"r{point}")
         for name in ("best.safetensors", "config.yaml"):
             assert Path(f"r{point}", name).read_bytes() == Path("whole", name).read_bytes()
-
-
-def test_a_search_of_an_older_version_can_be_resumed(call, data, monkeypatch):
-    """Its config.yaml has only one search, the paper's, whatever the preset."""
-    Path("c.yaml").write_text("learning_rate_draws: 2\nhidden: 4\nepochs: 1\n")
-    call_ok("train", data, "--config", "c.yaml", "--run", "whole", "-q")
-    with monkeypatch.context() as patch:
-        patch.setattr(loop, "likelihood", interrupted)
-        assert call("train", data, "--config", "c.yaml", "--run", "r", "-q").status != 0
-    for path in Path("r").rglob("config.yaml"):
-        older = path.read_text().replace("tpe_trials: 0\n", "")
-        assert older != path.read_text()
-        path.write_text(older)
-    call_ok("train", "--resume", "--run", "r", "-q")
-    lines = Path("r/draws.jsonl").read_text().splitlines()
-    assert [json.loads(line)["learning_rate"] for line in lines] == paper_rates(1, 2)
-    for name in ("draws.jsonl", "best.safetensors", "config.yaml"):
-        assert Path("r", name).read_bytes() == Path("whole", name).read_bytes()
-
-
-def interrupted(*_, **__):
-    raise KeyboardInterrupt
 
 
 def test_train_says_when_samples_are_odd(call, write_dataset, tmp_path, monkeypatch):

@@ -60,12 +60,10 @@ def test_ctrl_c_stops_all_and_one_process_goes_on(data):
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=PATIENCE)
     assert (process.returncode, out) == (130, "")
-    assert re.fullmatch(
-        r"seqmodel: stopped in epoch \d+; the work is saved: continue with "
-        r"`seqmodel train --resume --run run`",
-        err.splitlines()[-1],
-    )
+    again = "the work is saved: continue with `seqmodel train --resume --run run`"
+    assert re.fullmatch(rf"seqmodel: stopped in epoch \d+; {again}", err.splitlines()[-1])
     assert gone(other)
+    assert not list(Path("run").glob(".*"))  # no temporary file is left
     again = epochs_of("run") + 2
     for folder in ("run", "whole"):  # as if only some epochs had been asked for
         options = ("--resume",) if folder == "run" else (data, *LONG, "--parts", 2)

@@ -1,12 +1,11 @@
 """Units in all commands: of the user's own, as a text or a torch module, and along pitch."""
 
-import json
 import re
 from pathlib import Path
 
 import own_modules
 import pytest
-from calling import call_ok
+from calling import call_ok, told
 from safetensors.numpy import load_file
 
 from seqmodel.unit_setting import read_unit
@@ -49,7 +48,7 @@ def test_from_training_to_the_report_without_the_file(call, data, file):
     assert f"unit: |\n{indented}  unit: mine\n" in (run / "config.yaml").read_text()
     assert call_ok("eval", run).out.startswith(f"{run} (mine, epoch ")
     call_ok("sample", "out.mid", "--run", run, "--length", 20, "-q")
-    inspected = json.loads(call_ok("inspect", run, "--json").out)
+    inspected = told("inspect", run)
     I, H = 88, 4  # noqa: E741
     assert inspected["parameters"] == 3 * (I * H + H * H + H) + 2 * H
     call_ok("report", run, "--out", "report.html", "-q")
@@ -92,7 +91,7 @@ def test_a_module_from_training_to_the_report(call, data):
     call_ok("sample", "out.mid", "--length", 8, "-q")
     fill = ("--fill", "out.mid", "--frames", "2:3", "--particles", 4, "-q")
     call_ok("sample", "filled.mid", *fill)
-    assert json.loads(call_ok("inspect", run, "--json").out)["parameters"] > 0
+    assert told("inspect", run)["parameters"] > 0
     call_ok("report", "--out", "report.html", "-q")
     assert "LayerNormLSTM 4" in Path("report.html").read_text()
     for name in ("page.html", "model.onnx"):
@@ -145,11 +144,7 @@ def test_a_unit_that_explodes_ends_with_a_clear_message(call, data, file):
     file.write_text("h = 999 (.) h' + W x")
     result = call("train", data, *OPTIONS, "--weight-noise", 0.01)
     assert result.status == 1
-    assert re.fullmatch(
-        r"seqmodel: training diverged at update 0 of epoch 1 \(loss nan\); "
-        "does h of mine grow from step to step without bound\\?\n",
-        result.err.splitlines(keepends=True)[-1],
-    )
+    assert "diverged at update 0 of epoch 1 (loss nan); does h" in result.err.splitlines()[-1]
 
 
 @pytest.mark.usefixtures("no_pages")
@@ -164,8 +159,8 @@ def test_every_command_counts_the_same_parameters(call, data):
     assert abs(units - 3000) < 300
     shown = call_ok("inspect", "run").out
     assert f"\n  {units:,} parameters, {whole:,} with the output\n" in shown
-    told = json.loads(call_ok("inspect", "run", "--json").out)
-    assert (told["parameters"], told["parameters_with_output"]) == (units, whole)
+    values = told("inspect", "run")
+    assert (values["parameters"], values["parameters_with_output"]) == (units, whole)
     call_ok("report", "run", "--samples", 0)
     assert f"{units:,} ({whole:,})" in Path("report.html").read_text()
     once = ["--units", "lstm", "--set", "epochs=1", "--params", 3000, "--quick", "--jobs", 1, "-q"]

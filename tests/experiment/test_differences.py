@@ -1,9 +1,8 @@
 """Which differences are real: as few false verdicts as promised, and bounded memory."""
 
-import tracemalloc
-
 import numpy as np
 import pytest
+from allocation import peak_of
 from verdict_rates import LIKELY, Runs, behind_the_first, joint_rate, rate
 
 from seqmodel.experiment.results import quantile
@@ -90,7 +89,4 @@ def test_one_seed_or_a_handful_of_pieces_is_no_verdict():
 def test_ten_thousand_pieces_take_little_memory():
     """The bootstrap of older versions took 2.4 GB."""
     nats, lengths = some(2, pieces=10_000)
-    tracemalloc.start()
-    behind_the_first(nats, lengths)
-    assert tracemalloc.get_traced_memory()[1] < 20e6
-    tracemalloc.stop()
+    assert peak_of(lambda: behind_the_first(nats, lengths)) < 20e6

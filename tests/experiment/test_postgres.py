@@ -8,14 +8,13 @@ import shutil
 import signal
 import socket
 import subprocess
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from calling import ENVIRONMENT, PATIENCE, call_ok, start
+from calling import ENVIRONMENT, call_ok, start, waited
 from refusals import refused
 from sqlalchemy import text
 from sqlalchemy.exc import OperationalError, PendingRollbackError
@@ -86,9 +85,7 @@ def begin(data, out, options, environment=None):
 
 
 @pytest.mark.usefixtures("no_pages")  # of the one that works alone, here
-def test_kills_change_nothing_and_no_password_is_told(
-    server, dataset, write_dataset, rolls, tmp_path
-):
+def test_kills_change_nothing_and_no_password_is_told(server, dataset, tmp_path):
     """Two folders stand for two hosts: neither sees the other's runs, locks or processes."""
     call_ok("compare", dataset.folder, *OPTIONS, "--jobs", 1, "--out", tmp_path / "alone" / "e")
     passwords = tmp_path / "passwords"
@@ -106,8 +103,7 @@ def test_kills_change_nothing_and_no_password_is_told(
         return begin(dataset.folder, place, [*sharing, "--storage", word, *jobs])
 
     first = join(two)
-    while first.poll() is None and not list(two.glob("runs/*/*/*/last.safetensors")):
-        time.sleep(0.02)
+    waited(lambda: first.poll() is not None or [*two.glob("runs/*/*/*/last.safetensors")])
     if first.poll() is None:
         os.killpg(first.pid, signal.SIGKILL)
         first.wait()
@@ -131,16 +127,6 @@ def test_kills_change_nothing_and_no_password_is_told(
     for path in tmp_path.rglob("*"):  # the page shows the command, and is meant to be shared
         assert path == passwords or path.is_dir() or b"cret" not in path.read_bytes(), path
 
-    # A host whose copy of the data is outdated.
-    folder = tmp_path / dataset.folder.name
-    write_dataset(folder, {split: pieces[:-1] for split, pieces in rolls.items()})
-    third = tmp_path / "third" / "e"
-    assert begin(folder, third, OPTIONS, found).wait(60) == 1
-    assert Path(f"{third}.log").read_text() == (
-        f"seqmodel: there is already an experiment e, which differs in data of {folder.name}: "
-        "name a new folder with --out\n"
-    )
-
 
 def test_a_restart_of_the_server_is_waited_for_and_told_once(server, dataset, tmp_path):
     """It used to end every host with a hundred lines of traceback, also of heartbeats."""
@@ -151,11 +137,8 @@ def test_a_restart_of_the_server_is_waited_for_and_told_once(server, dataset, tm
     command, log = begin(dataset.folder, place, options), Path(f"{place}.log")
 
     def wait_for(there):
-        deadline = time.monotonic() + PATIENCE
-        while not there():
-            assert command.poll() is None, log.read_text()
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+        waited(lambda: there() or command.poll() is not None)
+        assert command.poll() is None, log.read_text()
 
     wait_for(lambda: list(place.glob("runs/*/*/*/metrics.jsonl")))
     server.control("-m", "fast", "stop")
@@ -163,15 +146,10 @@ def test_a_restart_of_the_server_is_waited_for_and_told_once(server, dataset, tm
     server.control("start")
     status, said = command.wait(180), log.read_text()
     assert status == 0, said
-    # On a busy machine there are lines of how far it is.
-    lines = [line for line in said.splitlines() if not line.startswith(("all runs", "writing "))]
-    away, *ended, memory, written = lines
+    (away,) = [line for line in said.splitlines() if "--storage" in line]
     assert AWAY.fullmatch(away), said
-    assert [line.split("  ")[:2] for line in ended] == [
-        ["1/2", "tiny/gru/trial-0"],
-        ["2/2", "tiny/gru/seed-0"],
-    ], said
-    assert (memory[:10], written) == ("a run take", f"written to {place}"), said
+    assert "Traceback" not in said
+    assert said.endswith(f"written to {place}\n"), said
 
 
 def test_a_connection_that_ends_within_a_transaction_is_tried_again(server, tmp_path):

@@ -2,10 +2,10 @@
 
 import io
 import time
-from itertools import accumulate
 
 import numpy as np
 from chrome import Chrome
+from midi_tracks import timed
 
 from seqmodel.sampling.sampler import Freeze, Sampler
 
@@ -40,11 +40,6 @@ OWN = "(window.own ??= new Model(page.model))"
 
 NOTES = "page.player.notes.map((n) => [n.first, n.last, n.key + 21, n.velocity, n.given])"
 STATUS = "document.querySelector('#status').value"
-
-
-def timed(track):
-    """(Tick, message) of a track."""
-    return zip(accumulate(message.time for message in track), track, strict=True)
 
 
 def notes_in(file, track):
@@ -129,14 +124,13 @@ class Player(Chrome):
         )
 
 
-def drawn(chrome, seed, number, temperature, prime="[]"):
+def drawn(chrome, seed, number, temperature):
     """The frames of a piece in the browser, each the places of its ones, and whether it ended."""
     return chrome.run(
         f"""(() => {{
           const [model, frames] = [{OWN}, []];
           model.setLabels(page.player.labels);
           model.begin({seed}n, {number}n);
-          for (const frame of {prime}) model.read(Float64Array.from(frame));
           for (let ended = false; !ended && frames.length < {FRAMES};) {{
             const next = model.draw({temperature});
             ended = next.ended;
@@ -149,10 +143,10 @@ def drawn(chrome, seed, number, temperature, prime="[]"):
     )
 
 
-def sampled(run, seed, number, temperature, prime=None):
+def sampled(run, seed, number, temperature):
     """The same of `seqmodel sample`, which cuts pieces off at the longest one where they end."""
     sampler = Sampler(run.model, temperature=temperature)
     length = min(FRAMES, run.longest_piece) if run.config.end else FRAMES
-    of = {"prime": prime, "freeze": Freeze.of(run)}
-    frames = np.concatenate([*sampler.piece(length, seed=seed, number=number, **of)])
+    piece = sampler.piece(length, seed=seed, number=number, freeze=Freeze.of(run))
+    frames = np.concatenate([*piece])
     return [np.flatnonzero(frame).tolist() for frame in frames]

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 import torch
 from playing import drawn, sampled
-from same_draws import both_samplers
 
 from seqmodel import config, model
 from seqmodel.errors import SeqmodelError
@@ -47,30 +46,6 @@ def fading(example, monkeypatch):
     entry = config.ModelEntry("fading:FadingEncoder", {}, like="frame-wise")
     monkeypatch.setitem(config.MODELS, "fading", entry)
     return example(Path(model.__file__).with_name("README.md"), "fading")
-
-
-@pytest.mark.usefixtures("unoptimised")
-def test_an_encoder_trains_evaluates_samples_and_plays_on_a_page(
-    fading, make_config, dataset, train, tmp_path, request, write_page
-):
-    """Guards against code that still asks which encoder it has."""
-    given = {"model": "fading", "output": "nade", "nade_hidden": 4, "epochs": 2}
-    train(make_config(**given), tmp_path / "run")
-    run = load_run(tmp_path / "run")
-    assert type(run.model.encoder) is fading.FadingEncoder
-    assert np.isfinite(likelihood(run.model, dataset["valid"]).nats_per_frame)
-    sampler = Sampler(run.model)
-    assert sampler.is_compiled
-    roll = np.concatenate(list(sampler.piece(40, seed=1)))
-    page, compiled = write_page(run), sampled(run, 1, 0, 1)
-    _, plain = both_samplers(run.model)
-    assert not plain.is_compiled
-    np.testing.assert_array_equal(roll, np.concatenate(list(plain.piece(40, seed=1))))
-    with pytest.raises(SeqmodelError, match="fading model, which ONNX cannot represent"):
-        export_graph(run)
-    chrome = request.getfixturevalue("chrome")  # which skips the rest where there is none
-    chrome.open(page)
-    assert drawn(chrome, 1, 0, 1) == compiled
 
 
 def draw_chain(h, V, c, A, limits, factor, x, D, H):
@@ -111,16 +86,19 @@ def chain(example, monkeypatch):
 
 
 @pytest.mark.usefixtures("unoptimised")
-def test_an_output_trains_evaluates_samples_and_plays_on_a_page(
-    chain, make_config, dataset, train, tmp_path, monkeypatch, request, write_page
+def test_both_train_evaluate_sample_and_play_on_a_page(
+    fading, chain, make_config, dataset, train, tmp_path, monkeypatch, request, write_page
 ):
-    """Guards against code that still asks which output it has."""
-    train(make_config(model="frame-wise", output="chain", epochs=2), tmp_path / "run")
+    """Guards against code that still asks which encoder or output it has."""
+    train(make_config(model="fading", output="chain", epochs=2), tmp_path / "run")
     run = load_run(tmp_path / "run")
+    assert type(run.model.encoder) is fading.FadingEncoder
     torch.nn.init.normal_(run.model.output.below, std=0.5)
     scores = likelihood(run.model, dataset["valid"])
     assert np.isfinite(scores.nats_per_frame)
     assert scores.figures == {}
+    with pytest.raises(SeqmodelError, match="fading model, which ONNX cannot represent"):
+        export_graph(run)
     plain = [sampled(run, 1, 0, temperature) for temperature in (1, 0.5, 0)]
     assert not Sampler(run.model).is_compiled
     monkeypatch.setattr(chain, "compiled_draw", compiled_draw)
@@ -128,6 +106,6 @@ def test_an_output_trains_evaluates_samples_and_plays_on_a_page(
     compiled = [sampled(run, 1, 0, temperature) for temperature in (1, 0.5, 0)]
     assert Sampler(run.model).is_compiled
     assert compiled == plain
-    chrome = request.getfixturevalue("chrome")
+    chrome = request.getfixturevalue("chrome")  # which skips the rest where there is none
     chrome.open(page)
     assert compiled == [drawn(chrome, 1, 0, temperature) for temperature in (1, 0.5, 0)]

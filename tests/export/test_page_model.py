@@ -84,8 +84,7 @@ def check_voices(chrome, run):
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_the_same_seed_gives_the_same_notes(chrome, tmp_path, make_run, write_page,
-                                            name):  # fmt: skip
+def test_the_same_seed_gives_the_same_notes(chrome, tmp_path, make_run, write_page, name):
     run = make_run(tmp_path, **MODELS[name] | ({"end": True} if name in VOICED else {}))
     if name in VOICED:
         with torch.no_grad():
@@ -161,12 +160,3 @@ def test_menus_tell_the_labels(chrome, tmp_path, make_run, write_page):
     chrome.wait("page.player.source.waiting.length === 20")  # which a Worker has drawn
     frames = "page.player.source.waiting.map(({ frame: f }) => [...f.keys()].filter((k) => f[k]))"
     assert chrome.run(frames) == sampled(told[2], 9, 0, 1)[:20]
-
-
-def test_an_opening_is_continued_as_a_prime_is(chrome, piano, page):
-    chrome.open(page)
-    prime = np.zeros((40, 176), np.uint8)
-    prime[:, 40] = prime[5:30, 52] = prime[::4, 128] = prime[5, 140] = 1
-    ours = drawn(chrome, 3, 0, 1.0, str(prime.tolist()))
-    assert ours == sampled(piano, 3, 0, 1.0, prime)
-    assert ours != drawn(chrome, 3, 0, 1.0)

@@ -107,6 +107,10 @@ def test_a_page_begins_as_its_export_was_told(chrome, piano, page, tmp_path):
         *("seed=7&t=0.85&bpm=60", "A <b> title")
     ]
     assert chrome.run("page.player.secondsPerFrame") == pytest.approx(1 / 4)
+    temperature = "[page.player.temperature, document.querySelector('.value').textContent]"
+    assert chrome.run(temperature) == [0.85, "0.85"]
+    tempo = "document.querySelector('#tempo').getAttribute('aria-valuetext')"
+    assert chrome.run(tempo) == "60 bpm"
     said = "document.querySelector('meta[property=\"og:title\"]').content"
     assert chrome.run(said) == "A <b> title"
 

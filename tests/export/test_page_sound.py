@@ -52,6 +52,23 @@ def sampled(run, seed, number=0, temperature=1.0):
     return np.rint(piece.ravel() * 32768).astype(int).tolist()
 
 
+def drawn(chrome, seed, number=0, temperature=1.0, tell=""):
+    """The same in the browser, by a model that was told something."""
+    return chrome.run(
+        f"""(() => {{
+          const [model, samples] = [{OWN}, []];
+          {tell}
+          model.begin({seed}n, {number}n);
+          for (let ended = false; !ended && samples.length < {10 * FRAMES};) {{
+            const next = model.draw({temperature});
+            ended = next.ended;
+            samples.push(...next.frame.map((sample) => sample * 32768));
+          }}
+          return samples;
+        }})()"""
+    )
+
+
 MODELS = {
     "default": {"unit": "gru"},
     "ends": {"unit": "lstm", "layers": 2, "end": True, "steering": 0.0},
@@ -64,8 +81,7 @@ MODELS = {
 
 @pytest.mark.usefixtures("unoptimised")
 @pytest.mark.parametrize("name", MODELS)
-def test_the_same_seed_gives_the_same_samples(chrome, tmp_path, write_page,
-                                              name):  # fmt: skip
+def test_the_same_seed_gives_the_same_samples(chrome, tmp_path, write_page, name):
     """Guards against any feature, grid, pitch, level or pull that is not the model's."""
     run = make_run(tmp_path, **MODELS[name])
     chrome.open(write_page(run))
@@ -76,19 +92,7 @@ def test_the_same_seed_gives_the_same_samples(chrome, tmp_path, write_page,
         told.append(("model.setLabels([0, 1, 0, 0, 1]);", run))  # as it was exported
     pieces = ((1, 0, 1.0), (2**64, 2, 1.0), (3, 1, 0.8), (4, 0, 0))
     for (seed, number, temperature), (tell, wanted) in product(pieces, told):
-        ours = chrome.run(
-            f"""(() => {{
-              const [model, samples] = [{OWN}, []];
-              {tell}
-              model.begin({seed}n, {number}n);
-              for (let ended = false; !ended && samples.length < {10 * FRAMES};) {{
-                const next = model.draw({temperature});
-                ended = next.ended;
-                samples.push(...next.frame.map((sample) => sample * 32768));
-              }}
-              return samples;
-            }})()"""
-        )
+        ours = drawn(chrome, seed, number, temperature, tell)
         assert ours == sampled(wanted, seed, number, temperature), (seed, number, temperature)
         assert temperature == 0 or len({*ours}) > min(30, len(ours) / 4)
         lengths.add(len(ours))
@@ -103,16 +107,7 @@ def test_another_piece_begins_where_one_pauses_too_long(chrome, tmp_path, write_
     monkeypatch.setattr(AudioFrames, "pause_level", 16_384)
     usual, run = sampled(run, 1), replace(run, frame=replace(run.frame, longest_pause=15))
     chrome.open(write_page(run))
-    ours = chrome.run(
-        f"""(() => {{
-          const [model, samples] = [{OWN}, []];
-          model.begin(1n, 0n);
-          while (samples.length < {10 * FRAMES})
-            samples.push(...model.draw(1).frame.map((sample) => sample * 32768));
-          return samples;
-        }})()"""
-    )
-    assert ours == sampled(run, 1) != usual
+    assert drawn(chrome, 1) == sampled(run, 1) != usual
     piece = Sampler(run.model).piece(FRAMES, seed=1, freeze=Freeze.of(run))
     assert len(np.concatenate([*piece])) == FRAMES
     assert piece.pauses_cut > 2

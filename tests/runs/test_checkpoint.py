@@ -91,19 +91,6 @@ def test_equal_checkpoints_have_equal_bytes(tmp_path):
     assert len(written) == 1
 
 
-def test_the_layout_of_runs_is_stable(run_folder):
-    names = {"unit.W": [28, 88], "unit.U": [28, 7], "unit.V": [3, 7], "unit.b": [28]}
-    names |= {"output.linear.weight": [89, 7], "output.linear.bias": [89]}
-    tensors, content = load_checkpoint(run_folder / BEST)
-    shapes = {k.removeprefix("model."): list(v.shape) for k, v in tensors.items()}
-    assert (shapes, len(tensors)) == (names, sum(k.startswith("model.") for k in tensors))
-    assert set(content) == {"config", "media", "frame", "epoch", "longest_piece"}
-    tensors, content = load_checkpoint(run_folder / LAST)
-    slots = {f"optimizer.{k}:{s}" for k in names for s in ("step", "exp_avg", "exp_avg_sq")}
-    assert set(tensors) == {f"model.{k}" for k in names} | slots
-    assert {"place", "data_sha256"} < set(content)
-
-
 def test_a_run_from_before_audio_was_added_loads(run_folder, tmp_path, rolls):
     """Its checkpoint has no medium but the size of its frames, and its config no output."""
     tensors, content = load_checkpoint(run_folder / BEST)
@@ -158,19 +145,6 @@ def test_other_files_are_refused_with_the_reason(tmp_path):
     newer = json.dumps({"format": "seqmodel-checkpoint", "version": 2})
     safetensors.torch.save_file(TENSORS, path, {"seqmodel": newer})
     not_loaded(path, "version 2", "reads version 1")
-
-
-def test_tensors_changed_under_an_old_checksum_are_refused(path):
-    """Also if only a name has changed, or a tensor without bytes is missing."""
-    with safetensors.safe_open(path, framework="pt") as file:
-        metadata = file.metadata()
-    for tensors in (
-        TENSORS | {"model.b": TENSORS["model.b"].flip(0)},
-        {name: tensor for name, tensor in TENSORS.items() if name != "empty"},
-        {("x" if name == "step" else name): tensor for name, tensor in TENSORS.items()},
-    ):
-        safetensors.torch.save_file(tensors, path, metadata)
-        not_loaded(path, "damaged")
 
 
 # ---- checkpoints from strangers: false claims allocate no memory ---------------------------------

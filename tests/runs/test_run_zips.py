@@ -2,17 +2,16 @@
 
 import os
 import struct
-import tracemalloc
 import warnings
 import zipfile
 from contextlib import suppress
 
 import pytest
 import refusals as errors
+from allocation import peak_of
 
 from seqmodel.errors import SeqmodelError
-from seqmodel.report.inspection import inspect_run, kind_of
-from seqmodel.runs.files import BEST, CARD, CONFIG, METRICS, has_file, read_file
+from seqmodel.runs.files import BEST, CARD, METRICS
 from seqmodel.runs.folder import load_run, read_metrics
 
 CENTRAL, LOCAL = b"PK\1\2", b"PK\3\4"
@@ -51,17 +50,6 @@ def refused(path, *parts):
     assert sorted(path.parent.parent.rglob("*")) == before
 
 
-def test_a_zip_of_a_run_is_read(make, run, rolls):
-    """The other tests change what is read here."""
-    path = make((CARD, b"hello"), (CONFIG, b""), (METRICS, b""))
-    assert (load_run(path).nll(rolls["valid"][0]) == run.nll(rolls["valid"][0])).all()
-    assert read_metrics(path) == []
-    assert [has_file(path / name) for name in (BEST, CARD, "last.safetensors")] == [1, 1, 0]
-    assert read_file(path / CARD) == b"hello"
-    assert kind_of(path) == "run"
-    assert inspect_run(path, None, verify=True)["verified"] == [BEST]
-
-
 FOREIGN = [f"../{BEST}", f"/tmp/{BEST}", f"run/{BEST}", "run/", "payload.py", "a\nb", "x" * 5000]
 
 
@@ -98,23 +86,15 @@ def patched(path, signature, at, form, value, which=0):
     return path
 
 
-def peak(call):
-    tracemalloc.start()
-    call()
-    _, most = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    return most
-
-
 def test_a_bomb_is_refused_before_it_is_unpacked(make):
     """50 MB of zeros in 50 kB, also if it claims to be small: zipfile unpacks, then compares."""
     path = make((METRICS, bytes(50_000_000)))
     assert path.stat().st_size < 75_000
     says = "bytes claim to hold 50,"
-    assert peak(lambda: errors.refused(lambda: read_metrics(path), says)) < 2_000_000
+    assert peak_of(lambda: errors.refused(lambda: read_metrics(path), says)) < 2_000_000
     patched(patched(path, LOCAL, 22, "<I", 10), CENTRAL, 24, "<I", 10)
     says = "run.zip is damaged (cut short or changed)"
-    assert peak(lambda: errors.refused(lambda: read_metrics(path), says)) < 2_000_000
+    assert peak_of(lambda: errors.refused(lambda: read_metrics(path), says)) < 2_000_000
 
 
 def test_sizes_are_what_they_claim_and_no_more_than_any_stream_packs(make):

@@ -64,14 +64,17 @@ def log_p(model, piece, *, ends=True):
     return -float(sum(nats.sum() for nats in frame_and_end_nats(model, frames, ends)))
 
 
+def problem(kind, length):
+    """A model, a piece, an empty mask of what is free, and whether they have onsets and ends."""
+    onsets, piece = kind != "labelled", random_states(1, length, 9)
+    piece = as_frames(piece) if onsets else (piece > 0).astype(np.uint8)
+    return build(kind, 9, end=onsets, onsets=onsets), piece, np.zeros((length, 9), bool), onsets
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_compiled_and_plain_filling_draw_the_same(kind):
     """Given numbers, candidates, resampling and sweeps: every bit and every weight."""
-    onsets = kind != "labelled"
-    model = build(kind, 9, end=onsets, onsets=onsets)
-    piece = random_states(1, 22, 9)
-    piece = as_frames(piece) if onsets else (piece > 0).astype(np.uint8)
-    free = np.zeros((len(piece), 9), bool)
+    model, piece, free, onsets = problem(kind, 22)
     free[3:-5, 2:6] = free[3:17, -2:] = True
     fillers = [Filler(model, particles=7, candidates=3, temperature=0.9) for _ in range(2)]
     fillers[1].particles = PlainParticles(model, 7, 0.9)
@@ -104,11 +107,7 @@ def test_compiled_and_plain_filling_draw_the_same(kind):
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_rest_is_scored_at_once_as_particles_would(monkeypatch, kind):
     """With strikes, the end and a temperature; otherwise sweeps accept what they should not."""
-    onsets = kind != "labelled"
-    model = build(kind, 9, end=onsets, onsets=onsets)
-    piece = random_states(1, 30, 9)
-    piece = as_frames(piece) if onsets else (piece > 0).astype(np.uint8)
-    free = np.zeros((len(piece), 9), bool)
+    model, piece, free, _ = problem(kind, 30)
     free[3:8, 2:6] = True
     filler, filled = Filler(model, particles=1, temperature=0.8), []
     monkeypatch.setattr("seqmodel.sampling.filling.WINDOW", 9)

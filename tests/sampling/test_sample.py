@@ -176,14 +176,6 @@ def test_an_end_can_be_put_off_and_forbidden(run, monkeypatch, plain):
     assert not endless.ended
 
 
-def test_a_limit_cuts_a_piece_off_only_before_its_end(run):
-    length = len(draw_piece(run, 500, seed=6))
-    for limit, ended in ((length - 1, False), (length, True)):
-        drawing = Sampler(run.model).piece(limit, seed=6)
-        assert len(np.concatenate(list(drawing))) == drawing.frames == limit
-        assert drawing.ended is ended
-
-
 @given(
     st.lists(st.tuples(st.integers(0, 2), st.integers(1, 7)), min_size=1, max_size=8),
     st.lists(st.integers(1, 9), min_size=1),

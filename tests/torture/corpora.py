@@ -1,15 +1,11 @@
 """Small music and audio to prepare, train on and mutate, and command lines for runs on them."""
 
-import io
-import sys
-from contextlib import chdir, redirect_stdout
+from contextlib import chdir
 from pathlib import Path
 
 import numpy as np
 import soundfile
-
-from seqmodel.media.music.grid import Grid
-from seqmodel.media.music.writing import midi_bytes
+from calling import call_ok, write_piece
 
 PIECES = {"train": 4, "valid": 2, "test": 1}
 SMALL = ("--hidden", 4, "--epochs", 2, "--batch-size", 2)
@@ -51,23 +47,13 @@ TRAININGS: dict[str, tuple[object, ...]] = {
 def write_sources(folder):
     """Music in mid/ and speech-like noise in wav/, in folders for the splits."""
     random = np.random.default_rng(1)
-    for split, count in PIECES.items():
+    for number, (split, count) in enumerate(PIECES.items()):
         for k in range(count):
-            path = folder / "mid" / split / f"{k}.mid"
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(midi_bytes(roll(random, 24), Grid.of_beats(4)))
+            write_piece(folder / "mid" / split / f"{k}.mid", 10 * number + k, 24)
             path = folder / "wav" / split / f"{k}.wav"
             path.parent.mkdir(parents=True, exist_ok=True)
             samples = np.convolve(random.normal(0, 0.1, 500), np.ones(5) / 5, "same")
             soundfile.write(path, samples, 8000, subtype="PCM_16")
-
-
-def roll(random, frames):
-    """Two voices in a random walk: (frames, 88)."""
-    made = np.zeros((frames, 88), np.uint8)
-    walk = 40 + np.cumsum(random.integers(-2, 3, frames // 2)).repeat(2)
-    made[np.arange(frames), walk] = made[np.arange(frames), walk - 12] = 1
-    return made
 
 
 def write_datasets(folder):
@@ -94,10 +80,5 @@ def going_on(run, begin):
 
 def here(*arguments, place=Path()):
     """Run a command line in this process, which keeps what it imported and compiled."""
-    from forks import seqmodel
-
-    former = sys.argv
-    with redirect_stdout(io.StringIO()), chdir(place):
-        status = seqmodel(*arguments)()
-    sys.argv = former
-    assert status == 0, arguments
+    with chdir(place):
+        call_ok(*arguments)

@@ -12,8 +12,8 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import count
-from pathlib import Path
 
+from calling import children
 from corpora import going_on, training, write_datasets
 from safetensors.numpy import load_file
 
@@ -106,7 +106,7 @@ def _ended(process):
 def _hurt(process, size, seconds, draw):
     """Kill, freeze or delay one of the processes; the first is never frozen for good."""
     time.sleep(draw.uniform(0.2, 1.2) * seconds)
-    others = _children(process.pid)
+    others = children(process.pid)
     rank = draw.randrange(size)
     pid = process.pid if rank == 0 or len(others) < rank else others[rank - 1]
     frozen = [] if pid == process.pid else ["frozen"]
@@ -120,10 +120,3 @@ def _hurt(process, size, seconds, draw):
             time.sleep(draw.uniform(0, STUCK / 3))
             os.kill(pid, signal.SIGCONT)
     return how
-
-
-def _children(pid):
-    try:
-        return [int(n) for n in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-    except FileNotFoundError:
-        return []
