@@ -220,12 +220,10 @@ def check_average(runs: Sequence[StoredRun]) -> None:
     """UsageError unless all runs predict the same frames, and whether pieces end."""
     first = runs[0]
     for run in runs[1:]:
-        # If their frames differ, torch is not loaded.
-        differences = run.frame.differences(first.frame) or [
-            f"{ours}, not {theirs}"
-            for ours, theirs in zip(_predicted(run), _predicted(first), strict=True)
-            if ours != theirs
-        ]
+        differences = run.frame.differences(first.frame)
+        if not differences:  # for sound this loads torch
+            pairs = zip(_predicted(run), _predicted(first), strict=True)
+            differences = [f"{ours}, not {theirs}" for ours, theirs in pairs if ours != theirs]
         if differences:
             raise UsageError(
                 f"{run.folder} differs from {first.folder} ({'; '.join(differences)}): only runs "
@@ -234,9 +232,9 @@ def check_average(runs: Sequence[StoredRun]) -> None:
 
 
 def _predicted(run: StoredRun) -> tuple[str, str]:
-    scale = run.frame.standardisation() or {}
-    density = " ".join(["densities", *(f"{name} {n:.3g}" for name, n in scale.items())])
-    nats = "probabilities" if output_class(run.config, run.frame).discrete else density
+    scale, nats = run.frame.standardisation(), "probabilities"
+    if scale and not output_class(run.config, run.frame).discrete:
+        nats = " ".join(["densities", *(f"{name} {n:.3g}" for name, n in scale.items())])
     return f"{'with' if run.config.end else 'without'} ends", nats
 
 
