@@ -161,12 +161,11 @@ def load_runs(stored: Sequence["StoredRun"], device: str, batch_size: int) -> li
     """These runs with their models, each where `--device` places it for batches of this size."""
     from seqmodel.runs.folder import load_run
 
-    runs, seen = [load_run(run.folder) for run in stored], set[Path]()
+    runs = [load_run(run.folder) for run in stored]
+    if len({run.folder.resolve() for run in runs}) < len(runs):
+        message("a run is given more than once, and counts as often in the average")
     for run in runs:
         message(run.remark)
-        if (path := run.folder.resolve()) in seen:
-            message(f"{run.folder} is given more than once, and counts as often in the average")
-        seen.add(path)
         run.model.to(run.model.choose_device(device, batch_size))
     return runs
 

@@ -140,12 +140,9 @@ def checkpoint_of(folder: Path) -> Path:
     if (folder / MANIFEST).is_file():
         raise SeqmodelError(f"{folder} is a dataset: name a run that was trained on it")
     if not (folder / LAST).is_file():
-        within = sorted(file.parent for file in folder.glob(f"*/{BEST}"))
-        advice = (
-            f"name a run in it, such as {within[0]}"
-            if within
-            else "train one with `seqmodel train`"
-        )
+        advice = "train one with `seqmodel train`"
+        for file in sorted(folder.glob(f"*/{BEST}"))[:1]:
+            advice = f"name a run in it, such as {file.parent}"
         raise SeqmodelError(f"{folder} has no checkpoint ({BEST}); {advice}")
     return folder / LAST
 

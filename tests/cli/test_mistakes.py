@@ -313,6 +313,7 @@ sample o.mid --run {run} --prime {bad}/p.mid --into 1 -> 2 --into needs a MIDI f
 sample o.mid --run {run} --fill {bad}/p.mid --below --tempo 9 -> 2 --tempo would change {bad}/p.mid,
 sample o.mid --run {run} --fill {bad}/p.mid --below --into Oboe
     -> 2 --into Oboe: {bad}/p.mid has no such track, but 1
+prepare {music} --labels {{x -o d -> 2 --labels {{x: give a pattern of names such as
 prepare {music} --parts a --tracks -o d -> 2 --parts and --tracks exclude each other
 prepare {music} --parts a --no-onsets -o d -> 2 --parts needs onsets
 prepare {bad}/drums.mid --drums only --tracks -o d -> 2 --tracks is not for --drums only
@@ -510,7 +511,7 @@ for line in sys.argv[1:]:
 
 def test_a_run_that_is_given_twice_is_told(call, run):
     """Guards against an average of two runs that is one, mistyped."""
-    said = f"{run} is given more than once, and counts as often in the average\n"
+    said = "a run is given more than once, and counts as often in the average\n"
     assert call("eval", run, run).err == said
     assert said in call("sample", "a.mid", "--length", 1, "--run", run, "--run", run).err
 
