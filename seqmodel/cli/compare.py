@@ -51,6 +51,8 @@ def compare(
     ),
     out: Path | None = usual(
         None,
+        "--out",
+        "-o",
         metavar="FOLDER",
         help="The experiment's folder.  [default: in results/, named after the data and --quick]",
     ),

@@ -20,15 +20,16 @@ from seqmodel.cli.options import (
     check_temperature,
     chosen_run,
     load_runs,
+    stored_runs,
 )
 from seqmodel.cli.prepare import source_remarks
 from seqmodel.cli.progress import counter
 from seqmodel.errors import UsageError
 from seqmodel.media.definitions import SPLITS, Comparison
-from seqmodel.media.labels import labels_text, unknown_values
+from seqmodel.media.labels import labels_text, unknown_values, values_of
 from seqmodel.media.registry import medium_of
-from seqmodel.media.words import aligned, csv_text, epochs_text, listed, plural
-from seqmodel.runs.files import checkpoint_of, run_names
+from seqmodel.media.words import aligned, csv_text, epochs_text, plural
+from seqmodel.runs.files import run_names
 from seqmodel.unit_setting import unit_name
 
 MAX_SHOWN = 16
@@ -36,7 +37,8 @@ MAX_SHOWN = 16
 
 if TYPE_CHECKING:
     from seqmodel.data.dataset import Dataset, Split
-    from seqmodel.runs.folder import Run
+    from seqmodel.data.sources import Sources
+    from seqmodel.runs.folder import Run, StoredRun
 
 
 def evaluate(
@@ -124,7 +126,8 @@ def evaluate(
     if split is not None and split not in SPLITS:
         raise UsageError(f"--split must be train, valid or test, not {split!r}")
     check_temperature(temperature)
-    from seqmodel.data.dataset import MANIFEST
+    from seqmodel.data.dataset import MANIFEST, open_dataset
+    from seqmodel.data.sources import Sources, find_sources
 
     files = data if data is not None and not (data / MANIFEST).is_file() else None
     no_dataset = f"--data {files}, which is not a dataset,"
@@ -140,20 +143,22 @@ def evaluate(
     check_given(context, special, exclusive, needs)
     if plot is not None:
         check_plot(plot, force=force)
-    media = _media(data, files)  # also checks the data before torch is loaded
-    paths = runs or [chosen_run(media)]
-    _check_labels(paths[0], {"--classify": classify, "--judge": judge})
-    loaded, *others = loaded_runs = load_runs(paths, device, batch_size)
-    from seqmodel.evaluation.evaluate import evaluate  # torch is loaded by now
-    from seqmodel.sampling.comparison import compare_samples, comparison_of, judge_of
-
-    if samples is not None:  # fails now rather than after scoring
-        comparison_of(loaded, guidance)
+    # What can be wrong is told before torch is loaded, as far as possible.
+    given = find_sources([str(files)]) if files else open_dataset(data) if data else None
+    medium = given.medium if isinstance(given, Sources) else given and medium_of(given.frame)
+    stored = stored_runs(runs or [chosen_run([medium.name] if medium else [])])
+    _check_labels(stored[0], {"--classify": classify, "--judge": judge})
     with ExitStack() as stack:
-        dataset = _open(loaded_runs, data, files, stack)
+        dataset = _open(stored, data, given, stack)
         name = split or (dataset.splits[0] if files else "valid")
         if plot is not None and len(dataset[name]) > 1:
             raise UsageError("--plot draws one piece: name a file that holds one with --data FILE")
+        loaded, *others = loaded_runs = load_runs(stored, device, batch_size)
+        from seqmodel.evaluation.evaluate import evaluate  # torch is loaded by now
+        from seqmodel.sampling.comparison import compare_samples, comparison_of, judge_of
+
+        if samples is not None:  # fails now rather than after scoring
+            comparison_of(loaded, guidance)
         loaded_judge = None if judge is None else judge_of(loaded, dataset, name, judge)
         with counter("scoring", then="fitting trivial baselines") as progress:
             result = evaluate(
@@ -199,44 +204,37 @@ def evaluate(
             show(*_samples(result["samples"], name, comparison_of(loaded)))
 
 
-def _check_labels(run: Path, labels: Mapping[str, str | None]) -> None:
-    """UsageError, before torch is loaded, if the run does not know the label of an option."""
-    from seqmodel.runs.content import content_of
-
-    asked = {option: label for option, label in labels.items() if label is not None}
-    known = content_of(checkpoint_of(run)).known_labels if asked else {}
-    for option, label in asked.items():
-        if label not in known:
-            names = listed([*known]) if known else "none"
-            raise UsageError(f"{option} {label}: the labels that {run} knows are {names}")
-
-
-def _media(data: Path | None, files: Path | None) -> list[str]:
-    """The medium of the data to score, for choosing a run."""
-    from seqmodel.data.dataset import open_dataset
-    from seqmodel.data.sources import find_sources
-
-    if files is not None:
-        return [find_sources([str(files)]).medium.name]
-    return [] if data is None else [open_dataset(data).frame.medium]
+def _check_labels(run: "StoredRun", labels: Mapping[str, str | None]) -> None:
+    """UsageError if the run does not know the label of an option."""
+    for option, label in labels.items():
+        if label is not None:
+            values_of(label, run.known_labels, run.folder, f"{option} {label}")
 
 
 def _open(
-    runs: Sequence["Run"], data: Path | None, files: Path | None, stack: ExitStack
+    runs: Sequence["StoredRun"],
+    data: Path | None,
+    given: "Dataset | Sources | None",
+    stack: ExitStack,
 ) -> "Dataset":
     """The data to score, open until `stack` closes; prints remarks on them."""
-    from seqmodel.data.dataset import open_dataset
-    from seqmodel.evaluation.evaluate import prepared_like
+    from seqmodel.data.prepare import prepared_like
+    from seqmodel.data.sources import Sources
 
     run = runs[0]
-    if files is not None:
+    if isinstance(given, Sources):
+        if given.medium != medium_of(run.frame):
+            raise UsageError(
+                f"{data} is {given.medium.name}, but {run.folder} was trained on "
+                f"{run.frame.medium}: name another run or other files"
+            )
         with counter("reading") as progress:
-            dataset = stack.enter_context(prepared_like(run, files, progress))
+            dataset = stack.enter_context(prepared_like(run.frame, given, progress))
         for line in source_remarks(medium_of(run.frame), dataset.manifest):
             message(line)
         return dataset
-    dataset = open_dataset(data) if data else run.dataset()
-    for other in runs[1:] if data is None else ():
+    dataset = given or run.dataset()
+    for other in runs[1:] if given is None else ():
         if not other.trained_on(dataset):
             raise UsageError(
                 f"{run.folder} was trained on {dataset.folder}, but {other.folder} was not: "
@@ -249,8 +247,8 @@ def _open(
             f"{dataset.folder} was prepared differently from the run's training data "
             f"({'; '.join(differences)}): the figures are not a fair test",
         )
-    unknown = unknown_values(dataset.frame.known_labels, run.model.known_labels)
-    if data is not None and unknown:
+    unknown = unknown_values(dataset.frame.known_labels, run.known_labels)
+    if given and unknown:
         unknown_text = labels_text(unknown)
         message(f"labels unknown to {run.folder} count as none: {unknown_text}")
     return dataset

@@ -158,7 +158,7 @@ def _check_weights(run: runs.Run, settings: Config, dataset: Dataset) -> None:
         check_labels(run, settings, dataset.frame, "its model")
         load_model(build_model(settings, dataset.frame), model_tensors(run.model))
     except SeqmodelError as error:
-        raise SeqmodelError(f"--init-from {run.folder}: {error}") from error
+        raise type(error)(f"--init-from {run.folder}: {error}") from error
 
 
 def _warn_if_trivial(

@@ -21,11 +21,10 @@ from seqmodel.errors import SeqmodelError, UsageError
 from seqmodel.media.definitions import Medium, Option
 from seqmodel.media.registry import MEDIA, presets_of_kind
 from seqmodel.outputs.registry import OUTPUTS
-from seqmodel.runs.files import checkpoint_of
 from seqmodel.units import DEVICES, UNITS, check_device
 
 if TYPE_CHECKING:
-    from seqmodel.runs.folder import Run
+    from seqmodel.runs.folder import Run, StoredRun
 
 Command = TypeVar("Command", bound=Callable[..., None])
 Rows = Callable[[Medium], tuple[Option, ...]]
@@ -149,18 +148,24 @@ def chosen_run(
     raise no_run(RUNS)
 
 
-def load_runs(paths: Iterable[Path], device: str, batch_size: int) -> list["Run"]:
-    """Runs that can be averaged, each where `--device` places it for batches of this size."""
-    for path in (paths := [*paths]):  # before torch is loaded
-        checkpoint_of(path)
-    from seqmodel.evaluation.likelihood import check_average
+def stored_runs(paths: Sequence[Path]) -> list["StoredRun"]:
+    """Runs that can be averaged, without their models, before torch is loaded."""
+    from seqmodel.runs.folder import check_average, stored_run  # loads NumPy
+
+    runs = [stored_run(path) for path in paths]
+    check_average(runs)
+    return runs
+
+
+def load_runs(stored: Sequence["StoredRun"], device: str, batch_size: int) -> list["Run"]:
+    """These runs with their models, each where `--device` places it for batches of this size."""
     from seqmodel.runs.folder import load_run
 
-    runs = [load_run(path) for path in paths]
+    runs = [load_run(run.folder) for run in stored]
+    if len({run.folder.resolve() for run in runs}) < len(runs):
+        message("a run is given more than once, and counts as often in the average")
     for run in runs:
         message(run.remark)
-    check_average(runs)
-    for run in runs:
         run.model.to(run.model.choose_device(device, batch_size))
     return runs
 

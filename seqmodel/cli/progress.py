@@ -26,6 +26,8 @@ LONG_SILENCE = 60.0
 """The same for long work that also prints its own lines."""
 BEAT = 1.0
 """Seconds between checks whether a line is due."""
+NEWS = 1 / 4
+"""Share by which a plan must differ from the one last announced to be announced too."""
 
 
 class Display(NamedTuple):
@@ -179,9 +181,14 @@ def training_progress(config: Config, title: str) -> Iterator["Listener"]:
             begin()
             shown.say(f"learning rate {number} of {count}: {rate:.3g}")
 
+        announced = 0.0
+
         def planned(epochs: float, updates: int) -> None:
-            about = f"about {epochs:.3g} epochs, {updates:,} updates"
-            shown.say(f"planned for {config.minutes:g} min: {about}")
+            nonlocal announced
+            if abs(epochs - announced) > NEWS * epochs:
+                announced = epochs
+                about = f"about {epochs:.3g} epochs, {updates:,} updates"
+                shown.say(f"planned for {config.minutes:g} min: {about}")
 
         yield Listener(tick, epoch, draw, planned=planned)
 

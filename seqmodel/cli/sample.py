@@ -24,6 +24,7 @@ from seqmodel.cli.options import (
     chosen_run,
     load_runs,
     options_of,
+    stored_runs,
     with_media_options,
 )
 from seqmodel.cli.progress import counting, display
@@ -34,12 +35,11 @@ from seqmodel.media.labels import Labels, combinations
 from seqmodel.media.registry import MEDIA, medium_of
 from seqmodel.media.samples import Filling, Progress, SampleRequest, Sampling, part_progress
 from seqmodel.media.words import plural
-from seqmodel.runs.files import METRICS, checkpoint_of, run_names
+from seqmodel.runs.files import METRICS, run_names
 from seqmodel.unit_setting import unit_name
 
 if TYPE_CHECKING:
-    from seqmodel.runs.content import Content
-    from seqmodel.runs.folder import Run
+    from seqmodel.runs.folder import Run, StoredRun
 
 OTHER_SUFFIXES = {"midi": "mid", "wave": "wav", "oga": "ogg"}
 WRITTEN = ", ".join(
@@ -204,28 +204,26 @@ def sample(
         check_target(target, force=force)
     remarks, wanted = list[str](), [text.partition("=")[0] for text in label or []]
     paths = runs or [chosen_run(_media_writing(kind), wanted, say=remarks.append)]
-    from seqmodel.runs.content import content_of  # loads NumPy
-
-    contents = [content_of(checkpoint_of(path)) for path in paths]  # torch is loaded later
-    labels = _combinations(label or [], dict(zip(paths, contents, strict=True)), number)
-    folder, content, medium = paths[0], contents[0], medium_of(contents[0].frame)
-    trained = f"{folder} was trained on {medium.name} ({content.frame})"
+    stored = stored_runs(paths)
+    labels = _combinations(label or [], stored, number)
+    folder, first, medium = paths[0], stored[0], medium_of(stored[0].frame)
+    trained = f"{folder} was trained on {medium.name} ({first.frame})"
     if kind not in medium.formats:
         raise UsageError(
             f"{trained}, which cannot be written as {kind}: use one of "
             f"{', '.join(medium.formats)}, or another run with --run"
         )
-    if (min_length > 1 or no_end) and not content.config.end:
+    if (min_length > 1 or no_end) and not first.config.end:
         raise UsageError(
             f"{folder} was trained without --end, so its pieces always reach the limit: "
             f"leave out {'--no-end' if no_end else '--min-length'}"
         )
-    unit = ", ".join(dict.fromkeys(unit_name(each.config.unit) for each in contents))
+    unit = ", ".join(dict.fromkeys(unit_name(each.config.unit) for each in stored))
     options = options_of(medium, media_options, attrgetter("sample_options"), trained)
     _check_file("continue", "--prime", prime, medium, trained)
     _check_file("fill", "--fill", options.get("fill"), medium, trained)
     sampling = medium.sampling(
-        content.frame,
+        first.frame,
         SampleRequest(
             kind=kind,
             length=length,
@@ -237,12 +235,12 @@ def sample(
             include_prime=include_prime,
             options=options,
             title=f"sampled from {run_names(paths)} ({unit})",
-            longest_piece=content.longest_piece if content.config.end else None,
+            longest_piece=first.longest_piece if first.config.end else None,
         ),
     )
     for remark in remarks:
         message(remark)
-    all_runs = load_runs(paths, "cpu", 1)
+    all_runs = load_runs(stored, "cpu", 1)
     by_label = [[run.conditioned(chosen) for run in all_runs] for chosen in labels]  # used in turn
     run = by_label[0][0]
     for remark in (
@@ -275,10 +273,10 @@ def sample(
 
 
 def _combinations(
-    requested: Sequence[str], runs: Mapping[Path, "Content"], number: int
+    requested: Sequence[str], runs: Sequence["StoredRun"], number: int
 ) -> list[Labels]:
     """The combinations that --label asks for, known to all runs; pieces use them in turn."""
-    labels, *_ = [combinations(requested, runs[run].known_labels, run) for run in runs]
+    labels, *_ = [combinations(requested, run.known_labels, run.folder) for run in runs]
     if len(labels) > number:
         raise UsageError(f"--label asks for {len(labels)} combinations: -n {len(labels)} draws all")
     return labels
@@ -453,8 +451,8 @@ def _format(out: Path, given: str | None) -> str:
     suffix_format = OTHER_SUFFIXES.get(suffix, suffix)
     kind = given or suffix_format
     if not _media_writing(kind):
-        what = "--format" if given or str(out) == "-" else f"the suffix of {out}"
-        raise UsageError(f"{what} must be one of {', '.join(FORMATS)}")
+        what = "- needs --format, which" if str(out) == "-" else f"the suffix of {out}"
+        raise UsageError(f"{'--format' if given else what} must be one of {', '.join(FORMATS)}")
     if kind != suffix_format and _media_writing(suffix_format):
         raise UsageError(f"--format {kind} contradicts the suffix of {out}: leave one out")
     return kind

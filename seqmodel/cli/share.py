@@ -23,7 +23,6 @@ from seqmodel.errors import UsageError
 from seqmodel.media.labels import combinations
 from seqmodel.media.registry import medium_of
 from seqmodel.media.words import listed, plural
-from seqmodel.runs.files import checkpoint_of
 
 
 @with_media_options(attrgetter("page_options"))
@@ -61,8 +60,15 @@ def report(
     check_given(context, {}, [("--watch", option) for option in others])
     if out.suffix.lower() != ".html":
         raise UsageError(f"--out writes HTML only: {out} must end in .html")
-    for run in () if watch else runs or ():  # before torch is loaded
-        checkpoint_of(run)
+    if not watch:
+        check_target(out, force=force)
+    from seqmodel.runs.folder import stored_run
+
+    chosen = runs or [chosen_run()]
+    for stored in () if watch else map(stored_run, chosen):  # before torch is loaded
+        medium = medium_of(stored.frame)
+        trained_on = f"{stored.folder} was trained on {medium.name}"
+        options_of(medium, media_options, attrgetter("page_options"), trained_on)
     from seqmodel.files import write_file
     from seqmodel.report.page.parts import render
     from seqmodel.report.run_page import draw, run_page
@@ -72,19 +78,14 @@ def report(
     if watch:
         from seqmodel.report.watching import make_server
 
-        chosen = runs or [chosen_run()]
         with make_server(chosen, command, message) as server:
             address, names = f"http://127.0.0.1:{server.server_port}/", [*map(str, chosen)]
             show(f"{address} follows {listed(names)}; stop it with Ctrl-C")
             server.serve_forever()
         return
-    check_target(out, force=force)
-    subjects = load_subjects(runs or [chosen_run()])
+    subjects = load_subjects(chosen)
     for subject in subjects:
         message(subject.run.remark)
-        medium = medium_of(subject.run.frame)
-        trained_on = f"{subject.run.folder} was trained on {medium.name}"
-        options_of(medium, media_options, attrgetter("page_options"), trained_on)
     with counter("scoring") as progress:
         scored = score(subjects, progress)
     with counter("sampling") as progress:
@@ -136,14 +137,14 @@ def export(
         option = next(iter(options), "label")
         raise UsageError(f"--{option} is for pages, which end in .html, not for {out}")
     check_target(out, force=force)
-    from seqmodel.runs.content import content_of
+    from seqmodel.runs.folder import load_run, stored_run
 
-    known = content_of(checkpoint_of(run)).known_labels  # before torch is loaded
-    labels, *others = combinations(label or [], known, run)
+    stored = stored_run(run)  # before torch is loaded
+    labels, *others = combinations(label or [], stored.known_labels, run)
     if others:
         raise UsageError(f"--label asks for {1 + len(others)} combinations, but a page draws one")
-    from seqmodel.runs.folder import load_run
-
+    if tempo is not None and stored.frame.values != "binary":
+        raise UsageError(f"--tempo is for music, and {run} was trained on {stored.frame.medium}")
     loaded = load_run(run).conditioned(labels)
     message(loaded.remark)
     try:

@@ -29,6 +29,7 @@ from seqmodel.config import (
     to_yaml,
 )
 from seqmodel.errors import SeqmodelError, UsageError
+from seqmodel.locks import locked
 from seqmodel.outputs.registry import OUTPUTS, config_for, output_name
 from seqmodel.runs import files as runs
 from seqmodel.unit_setting import read_unit
@@ -114,16 +115,15 @@ def train(
         if not (run or print_config):
             message(f"resuming {folder}, the newest run")
         resolved = _of_stopped_run(folder, given, trials)
+        ranks.check_processes(resolved, size)
     else:
-        if init_from is not None and not print_config:
-            runs.checkpoint_of(init_from)
+        if not print_config:
+            _check_folders(run, init_from, force=force)
         if size > 1:
             given.setdefault("parts", size)
         file = read_config_file(config) if config else {}
-        resolved = blaming(
-            Path(config or ""), file, lambda file: _resolved(_with_rates(given, file, trials), file)
-        )
-    ranks.check_processes(resolved, size)
+        blamed = Path(config or "")
+        resolved = blaming(blamed, file, lambda file: _resolved(given, file, trials, size))
     if print_config:
         typer.echo(to_yaml(resolved), nl=False)
         return
@@ -134,6 +134,17 @@ def train(
         job.resume(folder)
     else:
         job.start(run, init_from, force=force)
+
+
+def _check_folders(run: Path | None, init_from: Path | None, *, force: bool) -> None:
+    """SeqmodelError if a new run cannot be in `run`, or `init_from` has no weights."""
+    from seqmodel.runs.folder import RUN_FOLDER  # loads NumPy
+
+    if run is not None:
+        with locked(run):
+            RUN_FOLDER.check_target(run, force=force)
+    if init_from is not None:
+        runs.checkpoint_of(init_from)
 
 
 def _of_stopped_run(folder: Path, given: dict[str, Any], trials: int | None) -> Config:
@@ -200,14 +211,18 @@ def _with_rates(
     return {**others, SEARCHES[search]: trials or TRIALS[search]}
 
 
-def _resolved(given: Mapping[str, Any], file: Mapping[str, Any]) -> Config:
+def _resolved(
+    given: dict[str, Any], file: Mapping[str, Any], trials: int | None, size: int
+) -> Config:
     """The settings for the medium of their data, with all sizes; UsageError for unknown units."""
     from seqmodel.data.bundled import FRAMES_WITH_ONSETS  # loads NumPy
     from seqmodel.data.dataset import open_dataset
 
+    given = _with_rates(given, file, trials)
     data = {**file, **given}.get("data")
     frame = open_dataset(data).frame if data else FRAMES_WITH_ONSETS
     settings = config_for(frame, given, file)
+    ranks.check_processes(settings, size)
     _refuse_sizes_of_other_outputs(given, output_name(settings, frame))
     if module_name(settings.unit) is None:
         unit_spec(settings.unit)

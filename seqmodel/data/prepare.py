@@ -3,19 +3,26 @@
 import time
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import closing, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from seqmodel.data.cache import CachedRead, open_cache
-from seqmodel.data.dataset import DATASET_FOLDER, Dataset, DatasetWriter, write_manifest
+from seqmodel.data.dataset import (
+    DATASET_FOLDER,
+    Dataset,
+    DatasetWriter,
+    open_dataset,
+    write_manifest,
+)
 from seqmodel.data.sources import SourceFile, Sources
 from seqmodel.errors import SeqmodelError, SourceError
-from seqmodel.files import new_folder
+from seqmodel.files import new_folder, renamed_in_errors
 from seqmodel.media.definitions import (
     SPLITS,
     Corpus,
@@ -294,6 +301,19 @@ def prepare(
             manifest["copies"] = copies
             write_manifest(folder, manifest)
         return manifest
+
+
+@contextmanager
+def prepared_like(
+    frame: FrameDefinition, sources: Sources, progress: Progress
+) -> Iterator[Dataset]:
+    """Yield a temporary dataset of files of the frames' medium, in such frames, as one split."""
+    settings = sources.medium.settings_like(frame)
+    with TemporaryDirectory(prefix="seqmodel-") as folder:
+        out = Path(folder) / "data"
+        with renamed_in_errors(out, Path(folder).parent):
+            prepare(sources, out, settings, only="test", progress=progress)
+        yield open_dataset(out)
 
 
 def _copies(medium: Medium, folder: Path, manifest: dict[str, Any]) -> dict[str, Any]:

@@ -232,7 +232,7 @@ def _folder_label(path: Path) -> dict[str, str]:
 def _compiled(pattern: str) -> re.Pattern[str]:
     """{name} matches a label's value and * anything, both within one name of the path."""
     parts = re.split(r"(\*|\{.*?\})", pattern)
-    names = [part[1:-1] for part in parts if part.startswith("{")]
+    names = re.findall(r"\{(.*?)\}", pattern)
     if not names:
         raise UsageError(
             f"--labels {pattern}: give a pattern of names such as '{{digit}}_{{speaker}}_*', "

@@ -1,32 +1,22 @@
-"""What `seqmodel eval` always reports about a run: its likelihood next to trivial baselines.
-
-Media files can be scored directly: they are prepared like the run's data, as a single split.
-"""
+"""What `seqmodel eval` always reports about a run: its likelihood next to trivial baselines."""
 
 import math
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from seqmodel.data.dataset import MANIFEST, Dataset, Split, open_dataset
-from seqmodel.data.prepare import prepare
-from seqmodel.data.sources import find_sources
 from seqmodel.errors import SeqmodelError
 from seqmodel.evaluation.baselines import baselines
 from seqmodel.evaluation.likelihood import Likelihood, average, likelihood
-from seqmodel.files import renamed_in_errors, write_file
+from seqmodel.files import write_file
 from seqmodel.media.registry import medium_of
 from seqmodel.media.samples import Picture, Progress, no_progress, part_progress
 from seqmodel.plots import ACCENT, PRIMARY, caption, png_bytes, wide_figure
 from seqmodel.runs.folder import Run
-
-FILES_SPLIT = "test"
-"""The split that holds all pieces of media files."""
 
 
 def evaluate(
@@ -183,23 +173,6 @@ def _train(run: Run, dataset: Dataset) -> Split | None:
         return None
     dataset_of_run = open_dataset(folder)
     return None if dataset_of_run.frame.differences(run.frame) else dataset_of_run["train"]
-
-
-@contextmanager
-def prepared_like(run: Run, path: Path, progress: Progress) -> Iterator[Dataset]:
-    """Yield a temporary dataset of the media files at `path`, in the run's frames."""
-    sources = find_sources([str(path)])
-    if sources.medium.name != run.frame.medium:
-        raise SeqmodelError(
-            f"{path} is {sources.medium.name}, but {run.folder} was trained on "
-            f"{run.frame.medium}: name another run or other files"
-        )
-    settings = sources.medium.settings_like(run.frame)
-    with TemporaryDirectory(prefix="seqmodel-") as folder:
-        out = Path(folder) / "data"
-        with renamed_in_errors(out, Path(folder).parent):
-            prepare(sources, out, settings, only=FILES_SPLIT, progress=progress)
-        yield open_dataset(out)
 
 
 def plot_nats(path: Path, picture: Picture, nats: Sequence[float], title: str) -> None:

@@ -12,13 +12,11 @@ from torch import Tensor
 
 from seqmodel.data import batches
 from seqmodel.data.dataset import Split
-from seqmodel.errors import UsageError
 from seqmodel.media.marks import MARK_FIGURES
 from seqmodel.media.samples import Progress, no_progress
 from seqmodel.model.sequence import SequenceModel
 from seqmodel.outputs.protocol import END_FIGURE, END_LABELS, Window, figure_lines
 from seqmodel.outputs.samples import LABELS
-from seqmodel.runs.folder import Run
 
 BATCH_SIZE = 32
 STEPS_AT_ONCE = 1 << 16
@@ -206,28 +204,6 @@ def _add(sums: dict[str, float], more: Mapping[str, float]) -> None:
 
 
 # ---- the average of several runs: the mean of their probabilities for each frame -----------------
-
-
-def check_average(runs: Sequence[Run]) -> None:
-    """UsageError unless all runs predict the same frames, and whether pieces end."""
-    first = runs[0]
-    for run in runs[1:]:
-        pairs = zip(_predicted(run), _predicted(first), strict=True)
-        differences = run.frame.differences(first.frame) or [
-            f"{ours}, not {theirs}" for ours, theirs in pairs if ours != theirs
-        ]
-        if differences:
-            raise UsageError(
-                f"{run.folder} differs from {first.folder} ({'; '.join(differences)}): only runs "
-                "that predict the same can be averaged"
-            )
-
-
-def _predicted(run: Run) -> tuple[str, str]:
-    scale = run.frame.standardisation() or {}
-    density = " ".join(["densities", *(f"{name} {n:.3g}" for name, n in scale.items())])
-    nats = "probabilities" if run.model.output.discrete else density
-    return f"{'with' if run.config.end else 'without'} ends", nats
 
 
 def average(each: Sequence[Likelihood]) -> Likelihood:

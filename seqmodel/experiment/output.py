@@ -135,7 +135,8 @@ def _section(comparison: Comparison, folder: Path) -> parts.Section:
     if any("learning_rate" in trial.params for o in comparison.outcomes for trial in o.trials):
         section_parts.append(_searches(comparison))
     section_parts += [*_samples(comparison, folder), _runs(comparison)]
-    remarks = tuple(f"{line}." for line in (*verdicts(comparison.compared), *caveats(comparison)))
+    told = verdicts(comparison.compared, comparison.judged)
+    remarks = tuple(f"{line}." for line in (*told, *caveats(comparison)))
     return parts.Section(comparison.dataset, tuple(section_parts), remarks)
 
 
@@ -273,15 +274,16 @@ def joint_verdicts(comparisons: Sequence[Comparison]) -> list[str]:
         gaps.append(dict(both) | {(k, i): gap.reversed() for (i, k), gap in both})
     pairs = [pair for pair in planned[0].compared if all(pair in each for each in gaps)]
     joint = {pair: jointly([each[pair] for each in gaps]) for pair in pairs}
-    return [f"over {len(planned)} datasets: {line}" for line in verdicts(joint)]
+    lines = verdicts(joint, planned[0].judged)
+    return [f"over {len(planned)} datasets: {line}" for line in lines]
 
 
-def verdicts(compared: Mapping[tuple[str, str], Difference]) -> list[str]:
-    """Which differences are real, one line for each compared pair."""
+def verdicts(compared: Mapping[tuple[str, str], Difference], split: str) -> list[str]:
+    """Which differences on the deciding split are real, one line for each compared pair."""
     lines = []
     for (first, second), difference in compared.items():
         behind = difference.mean >= 0
-        name, other = (first, second) if behind else (second, first)
+        name, other = (first, f"{second} on {split}") if behind else (second, f"{first} on {split}")
         gap = difference if behind else difference.reversed()
         interval = "{:.3f} nats ({:.3f} to {:.3f})".format(gap.mean, *gap.interval)
         if gap.real:
@@ -315,7 +317,7 @@ def caveats(comparison: Comparison) -> list[str]:
 
 def _remarks(comparison: Comparison) -> list[str]:
     """The verdicts, the best trivial model of each split, and the caveats."""
-    lines = verdicts(comparison.compared)
+    lines = verdicts(comparison.compared, comparison.judged)
     if comparison.judged == "valid":
         lines.append("there is no test: valid decides, which also chose epochs and settings")
     for split in SPLITS:

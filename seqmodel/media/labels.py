@@ -58,9 +58,7 @@ def natsorted(values: Iterable[str]) -> tuple[str, ...]:
     return tuple(sorted(values, key=lambda v: (not v.isdecimal(), len(v) * v.isdecimal(), v)))
 
 
-def combinations(
-    options: Sequence[str], known: KnownLabels, run: object = "the run"
-) -> list[Labels]:
+def combinations(options: Sequence[str], known: KnownLabels, run: object) -> list[Labels]:
     """All combinations of labels that --label options ask for: NAME=VALUE, =FIRST..LAST, =A,B.
 
     UsageError for unknown ones.
@@ -68,11 +66,7 @@ def combinations(
     chosen = dict[str, dict[str, None]]()
     for text in options:
         name, equals, value = text.partition("=")
-        values = known.get(name)
-        if values is None:
-            none = "none: its data had none, or it was trained with --labels none"
-            names = ", ".join(known) or none
-            raise UsageError(f"--label {text}: there is no label {name!r}; {run} knows {names}")
+        values = values_of(name, known, run, f"--label {text}")
         first, dots, last = value.partition("..")
         if value in values:
             selected = [value]
@@ -87,6 +81,15 @@ def combinations(
             raise UsageError(f"--label {text}: {wrong}; choose from {some(values, SHOWN)}")
         chosen.setdefault(name, {}).update(dict.fromkeys(selected))
     return [dict(zip(chosen, each, strict=True)) for each in product(*chosen.values())]
+
+
+def values_of(name: str, known: KnownLabels, run: object, option: str) -> tuple[str, ...]:
+    """The known values of a label; UsageError, naming the option, if there is no such label."""
+    if name not in known:
+        none = "none: its data had none, or it was trained with --labels none"
+        names = ", ".join(known) or none
+        raise UsageError(f"{option}: there is no label {name!r}; {run} knows {names}")
+    return known[name]
 
 
 def column_count(known: KnownLabels) -> int:

@@ -279,11 +279,6 @@ def instead_of(path: Path) -> str:
     return "use another checkpoint or train again"
 
 
-def content_of(path: Path) -> Content:
-    """What the checkpoint at `path` says of its model; SeqmodelError if it is damaged."""
-    return read_content(load_content(path), path)
-
-
 def newest_run(
     runs: Path = RUNS, media: Collection[str] = (), labels: Collection[str] = ()
 ) -> tuple[Path, str] | None:

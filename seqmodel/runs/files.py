@@ -140,7 +140,10 @@ def checkpoint_of(folder: Path) -> Path:
     if (folder / MANIFEST).is_file():
         raise SeqmodelError(f"{folder} is a dataset: name a run that was trained on it")
     if not (folder / LAST).is_file():
-        raise SeqmodelError(f"{folder} has no checkpoint ({BEST}); train one with `seqmodel train`")
+        advice = "train one with `seqmodel train`"
+        for file in sorted(folder.glob(f"*/{BEST}"))[:1]:
+            advice = f"name a run in it, such as {file.parent}"
+        raise SeqmodelError(f"{folder} has no checkpoint ({BEST}); {advice}")
     return folder / LAST
 
 

@@ -1,34 +1,33 @@
 """Runs: the folders that training writes, as read by eval, sample and inspect.
 
-README.md lists their files.
+README.md lists their files. torch is loaded with a model, not on import.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from seqmodel.config import to_yaml
 from seqmodel.data.bundled import PREPARED, sample_dataset
 from seqmodel.data.dataset import MANIFEST, Dataset, open_dataset
-from seqmodel.errors import SeqmodelError
+from seqmodel.errors import SeqmodelError, UsageError
 from seqmodel.files import FolderFormat, disk_error, read_bytes
 from seqmodel.media.labels import Labels, label_ids
 from seqmodel.media.registry import medium_of
 from seqmodel.media.samples import SampleRequest, Sampling
 from seqmodel.media.words import listed
-from seqmodel.model.sequence import SequenceModel
-from seqmodel.runs.checkpoint import averaged, load_checkpoint, model_of
+from seqmodel.outputs.registry import output_class
 from seqmodel.runs.content import (
     PROGRESS,
     Content,
     Progress,
     is_checkpoint,
+    load_content,
     read_content,
 )
 from seqmodel.runs.files import (
@@ -44,6 +43,11 @@ from seqmodel.runs.files import (
     settings_in,
 )
 
+if TYPE_CHECKING:
+    import torch
+
+    from seqmodel.model.sequence import SequenceModel
+
 # For whatever reads or writes runs.
 __all__ = ["BEST", "CONFIG", "CURVE", "DRAWS", "LAST", "METRICS", "RUNS", "read_metrics"]
 
@@ -51,12 +55,11 @@ DRAWS_INDEX, INIT = "draws.jsonl", "init"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Run(Content):
-    """A trained model with everything needed to use it."""
+class StoredRun(Content):
+    """A run without its model, read without torch, to tell early whether it can be used."""
 
     folder: Path
     """Its folder, or the zip that `seqmodel export` made of it."""
-    model: SequenceModel
     remark: str = ""
     """A remark if these are not the best weights on valid because there are none; else ""."""
 
@@ -108,11 +111,6 @@ class Run(Content):
         request = SampleRequest(kind, seconds=seconds, options=options or {})
         return medium.sampling(self.frame, request)
 
-    def conditioned(self, labels: Labels) -> "Run":
-        """The same run, whose pieces have these labels by default, instead of none."""
-        chosen = label_ids(self.model.known_labels, labels)
-        return replace(self, model=self.model.conditioned(chosen))
-
     def trained_on(self, dataset: Dataset) -> bool:
         """Whether it was trained on this dataset, by its fingerprint or else by its path."""
         if self.data_sha256 is None:
@@ -126,7 +124,7 @@ class Run(Content):
         if frame.values == ours.values == "binary":  # of music, there are also drums
             holds, reads = frame.kind, ours.kind
         if holds != reads:
-            raise SeqmodelError(
+            raise UsageError(
                 f"{dataset.folder} holds {holds}, but {self.folder} was trained on {reads}: name "
                 "another run or dataset"
             )
@@ -150,6 +148,18 @@ class Run(Content):
                 f"prepare the {ours.medium} with {ours.layout_options}"
             )
 
+
+@dataclass(frozen=True, kw_only=True)
+class Run(StoredRun):
+    """A trained model with everything needed to use it."""
+
+    model: "SequenceModel"
+
+    def conditioned(self, labels: Labels) -> "Run":
+        """The same run, whose pieces have these labels by default, instead of none."""
+        chosen = label_ids(self.known_labels, labels)
+        return replace(self, model=self.model.conditioned(chosen))
+
     def nll(
         self, frames: NDArray[Any], metres: NDArray[np.int64] | None = None
     ) -> NDArray[np.float64]:
@@ -159,6 +169,8 @@ class Run(Content):
         are not scored. With onsets D is 176, and impossible frames cost infinity. `metres` is as in
         `FrameDefinition.metres`; by default it is the usual one in train.
         """
+        import torch
+
         size = self.frame.frame_size
         sizes = dict.fromkeys((size, self.frame.marked_size))
         if frames.ndim != 2 or len(frames) < 1 or frames.shape[1] not in sizes:
@@ -173,23 +185,57 @@ class Run(Content):
         return torch.cat(nats).cpu().numpy()
 
 
-def load_run(path: str | Path, device: torch.device | None = None) -> Run:
+def stored_run(path: str | Path) -> StoredRun:
+    """What `load_run` loads, without the model; only that verifies the checksum."""
+    checkpoint = checkpoint_of(Path(path))
+    return _stored(load_content(checkpoint), checkpoint)
+
+
+def _stored(values: Mapping[str, Any], checkpoint: Path) -> StoredRun:
+    content, folder, remark = read_content(values, checkpoint), checkpoint.parent, ""
+    if checkpoint.name == LAST:
+        progress = Progress.from_json(values.get(PROGRESS), checkpoint, whole=False)
+        lacks = f"lacks its best weights, {BEST}" if progress.metrics else "has no best weights yet"
+        remark = f"{folder} {lacks}: using those after {progress.update} updates"
+    return StoredRun(**vars(content), folder=folder, remark=remark)
+
+
+def load_run(path: str | Path, device: "torch.device | None" = None) -> Run:
     """Load the best model of a run, a folder or a zip, onto `device` (None: the CPU), to predict.
 
     If valid has not been scored yet, it is the last one, with a remark. SeqmodelError if there is
     no run or no checkpoint, or if it is damaged or needs a newer seqmodel.
     """
-    folder, remark = Path(path), ""
-    checkpoint = checkpoint_of(folder)
+    from seqmodel.runs.checkpoint import averaged, load_checkpoint, model_of
+
+    checkpoint = checkpoint_of(Path(path))
     tensors, values = load_checkpoint(checkpoint)
-    content = read_content(values, checkpoint)
-    if checkpoint.name == LAST:
-        progress = Progress.from_json(values.get(PROGRESS), checkpoint, whole=False)
-        lacks = f"lacks its best weights, {BEST}" if progress.metrics else "has no best weights yet"
-        remark = f"{folder} {lacks}: using those after {progress.update} updates"
-    model = model_of(content, tensors | averaged(tensors), checkpoint)
+    stored = _stored(values, checkpoint)
+    model = model_of(stored, tensors | averaged(tensors), checkpoint)
     model.to(device or "cpu").eval()
-    return Run(**vars(content), folder=folder, model=model, remark=remark)
+    return Run(**vars(stored), model=model)
+
+
+def check_average(runs: Sequence[StoredRun]) -> None:
+    """UsageError unless all runs predict the same frames, and whether pieces end."""
+    first = runs[0]
+    for run in runs[1:]:
+        differences = run.frame.differences(first.frame)
+        if not differences:  # for sound this loads torch
+            pairs = zip(_predicted(run), _predicted(first), strict=True)
+            differences = [f"{ours}, not {theirs}" for ours, theirs in pairs if ours != theirs]
+        if differences:
+            raise UsageError(
+                f"{run.folder} differs from {first.folder} ({'; '.join(differences)}): only runs "
+                "that predict the same can be averaged"
+            )
+
+
+def _predicted(run: StoredRun) -> tuple[str, str]:
+    scale, nats = run.frame.standardisation(), "probabilities"
+    if scale and not output_class(run.config, run.frame).discrete:
+        nats = " ".join(["densities", *(f"{name} {n:.3g}" for name, n in scale.items())])
+    return f"{'with' if run.config.end else 'without'} ends", nats
 
 
 def new_run_folder(data: str, unit: str, runs: Path = RUNS) -> Path:

@@ -233,11 +233,11 @@ class Trainer:
         """Train until a look at valid is due, and score it; whether the listener ends the run."""
         progress, updates = self.state.progress, self._updates()
         while not self._look_is_due():
-            had_plan = progress.plan is not None
+            former = progress.plan
             next(updates)
             stop.immediate_message = None
             listener.tick(self._tick())
-            if progress.plan is not None and not had_plan:
+            if progress.plan is not None and progress.plan is not former:
                 until = progress.plan.until
                 listener.planned(until, round(until / self._epochs * progress.update))
             self._save_if_due()

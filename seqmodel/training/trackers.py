@@ -48,7 +48,7 @@ class Listener:
     """Called last by `train_run`, with the error that stopped it, or None."""
     planned: Callable[[float, int], None] = lambda epochs, updates: None
     """Called with the approximate number of epochs, and updates, that fit into the given minutes,
-    once the speed is known."""
+    once the speed is known, and at each new plan."""
 
 
 Tracker = Callable[[Config, Path], Listener]

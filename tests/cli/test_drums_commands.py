@@ -127,4 +127,4 @@ def test_rolls_of_drums_and_of_notes_are_not_mixed_up(kit, run):
     says = "--prime drums.npy: holds 47 drum sounds, not 88 notes; use a run of ... --drums only"
     call_refused(*sample, run, "--prime", "drums.npy", says=says)
     says = f"{data} holds drums, but {run} was trained on music: name another run or dataset"
-    call_refused("eval", run, "--data", data, says=says)
+    call_refused("eval", run, "--data", data, says=says, status=2)

@@ -109,4 +109,4 @@ def test_without_a_run_the_newest_of_the_medium_is_taken(run, audio_run_folder):
     write_piece(Path("one.mid"), 5)
     assert call_ok("eval", "--data", "one.mid").out.startswith("runs/music (")
     says = "one.mid is music, but runs/speech was trained on audio: name another run or other files"
-    call_refused("eval", "runs/speech", "--data", "one.mid", says=says)
+    call_refused("eval", "runs/speech", "--data", "one.mid", says=says, status=2)

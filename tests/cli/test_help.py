@@ -102,7 +102,7 @@ def test_examples_can_be_typed(command, call):
     """Guards against an example with an option that is gone; they are shown line by line."""
     text, _, examples = call(command, "--help").out.partition("\nExamples:\n")
     assert examples.count(f"  seqmodel {command} ") == examples.count("\n") == 2
-    assert all(f"  {word}" in text for word in examples.split() if word.startswith("-"))
+    assert all(f" {word}" in text for word in examples.split() if word.startswith("-"))
 
 
 def test_help_and_completion_load_nothing_heavy():

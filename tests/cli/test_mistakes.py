@@ -14,6 +14,9 @@ import pytest
 import soundfile
 from calling import call_ok, call_refused, listing, write_piece
 
+from seqmodel.cli.progress import training_progress
+from seqmodel.config import Config
+
 MISTAKES = r"""
 prepare -> 2 Missing argument 'SOURCE' (see seqmodel prepare --help)
 prepare {music} -> 2 Missing option '--out' / '-o' (see seqmodel prepare --help)
@@ -96,6 +99,7 @@ train --resume --run {run} --force -> 2 --resume excludes --init-from, --config 
 eval {bad}/nope -> 1 there is no run {bad}/nope
 eval {run}/best.safetensors -> 1 {run}/best.safetensors is not a run: name a run folder,
 eval {data} -> 1 {data} is a dataset: name a run that was trained on it
+eval {bad} -> 1 {bad} has no checkpoint (best.safetensors); name a run in it, such as {bad}/bad-m
 eval {bad}/changed -> 1 {bad}/changed/best.safetensors is damaged (cut short or changed)
     ... delete it to use {bad}/changed/last.safetensors, or train again
 eval {run} --split dev -> 2 --split must be train, valid or test, not 'dev'
@@ -110,7 +114,7 @@ eval {run} --data {bad}/one-data -> 1 {bad}/one-data has no pieces in split 'val
 eval {run} --batch-size 0 -> 2 --batch-size must be at least 1 (see seqmodel eval --help)
 sample a.ogg --format mid -> 2 --format mid contradicts the suffix of a.ogg: leave one out
 sample o.aac --run {run} -> 2 the suffix of o.aac must be one of mid, wav,
-sample - --run {run} -> 2 --format must be one of mid, wav, flac, ogg, mp3, npy, png, raw
+sample - --run {run} -> 2 - needs --format, which must be one of mid, wav, flac,
 sample o.mid --format aac --run {run} -> 2 --format must be one of mid, wav, flac, ogg, mp3, npy,
 sample - --format mid -n 3 --run {run} -> 2 -n above 1 needs a file name, not stdout
 sample o.mid --length 3 --seconds 3 --run {run} -> 2 --length and --seconds exclude each other
@@ -168,14 +172,15 @@ train {audio} --output nade -> 2 --output nade does not fit 16-bit audio,
 train {audio} --output pcm -> 2 --output must be one of auto, note-unit, bernoulli, nade,
 train {data} --output logistic -> 2 --output logistic does not fit music, which has note-unit,
 train --run {audio_run} --resume --output logistic -> 2 --output cannot change on --resume
-train {data} --init-from {audio_run} -> 1 --init-from {audio_run}: {data} holds music,
-train {audio} --init-from {run} -> 1 --init-from {run}: {audio} holds audio,
+train {data} --init-from {audio_run} -> 2 --init-from {audio_run}: {data} holds music,
+train {audio} --init-from {run} -> 2 --init-from {run}: {audio} holds audio,
 train {odd}/frame --init-from {audio_run} --unit lstm --hidden 6 --components 3
     -> 1 --init-from {audio_run}: {odd}/frame has frames of 20 samples, context 20
 train {audio} --init-from {audio_run} --unit lstm --hidden 6 --components 3
     --model frame-wise --output logistic -> 1 --init-from {audio_run}: ... do not fit the model:
-eval {run} --data {audio} -> 1 {audio} holds audio, but {run} was trained on music:
-eval {audio_run} --data {data} -> 1 {data} holds music, but {audio_run} was trained on audio:
+eval {run} --data {odd}/in -> 2 {odd}/in is audio, but {run} was trained on music: name
+eval {run} --data {audio} -> 2 {audio} holds audio, but {run} was trained on music:
+eval {audio_run} --data {data} -> 2 {data} holds music, but {audio_run} was trained on audio:
 eval {audio_run} --data {odd}/frame -> 1 {odd}/frame has frames of 20 samples, context 20
     ... prepare the audio with --frame 10 --context 20
 eval {audio_run} --data {odd}/context -> 1 {odd}/context has frames of 10 samples, context 30
@@ -272,7 +277,7 @@ export {run} {bad}/there.html -> 1 {bad}/there.html already exists; add --force 
 export {run} page.html --temperature 0.93
     -> 2 page.html: --temperature goes from 0 to 2 in steps of 0.05, not 0.93
 export {run} page.html --tempo 7 -> 2 page.html: --tempo goes from 40 to 240, not 7
-export {audio_run} page.html --tempo 60 -> 2 page.html: --tempo is for music, and
+export {audio_run} page.html --tempo 60 -> 2 --tempo is for music, and {audio_run}
 export {run} run.zip --title x -> 2 --title is for pages, which end in .html, not for run.zip
 export {run} no/page.html -> 1 no/page.html: there is no folder no; create it first
 train {data} --model frame-wise --clock -> 2 --clock is for --model tied
@@ -308,6 +313,7 @@ sample o.mid --run {run} --prime {bad}/p.mid --into 1 -> 2 --into needs a MIDI f
 sample o.mid --run {run} --fill {bad}/p.mid --below --tempo 9 -> 2 --tempo would change {bad}/p.mid,
 sample o.mid --run {run} --fill {bad}/p.mid --below --into Oboe
     -> 2 --into Oboe: {bad}/p.mid has no such track, but 1
+prepare {music} --labels {{x -o d -> 2 --labels {{x: give a pattern of names such as
 prepare {music} --parts a --tracks -o d -> 2 --parts and --tracks exclude each other
 prepare {music} --parts a --no-onsets -o d -> 2 --parts needs onsets
 prepare {bad}/drums.mid --drums only --tracks -o d -> 2 --tracks is not for --drums only
@@ -442,20 +448,33 @@ train --unit foo -> 2
 train --init-from nowhere -> 1
 train --device tpu -> 2
 train --resume --run {run} --unit gru -> 2
+train {data} --run {run} -> 1
+train {data} --parts 2 --processes 4 -> 2
 eval nowhere -> 1
 eval --data nowhere -> 1
 eval {run} --data nowhere -> 1
+eval {run} --data {bad}/there.html -> 1
+eval {run} --data {audio} -> 2
+eval {run} --data {odd}/in -> 2
+eval {run} --data {struck_data} -> 1
+eval {run} --plot x.png -> 2
+eval {run} {audio_run} -> 2
+eval {run} {struck_run} -> 2
 eval --device tpu -> 2
 bench --seconds 0 -> 2
 bench --device tpu -> 2
 export nowhere x.zip -> 1
 export {run} x.html --label a=b -> 2
+export {audio_run} x.html --tempo 60 -> 2
+report {run} --out {bad}/there.html -> 1
+report {run} {audio_run} --below -> 2
 compare --units foo -> 2
 compare --preset foo -> 2
 eval {run} --classify a -> 2
 eval {run} --samples 3 --judge a -> 2
 sample o.mid --run nowhere -> 1
 sample o.mid --run {audio_run} -> 2
+sample o.mid --run {run} --run {struck_run} -> 2
 sample o.mid --run {run} --min-length 9 -> 2
 sample o.mid --prime nowhere -> 1
 sample o.mid --fill nowhere --bars 1 -> 1
@@ -488,3 +507,19 @@ for line in sys.argv[1:]:
     assert ends == [f"{line} {line[-1]} False" for line in lines]
     assert all(error.startswith("seqmodel: ") for error in errors)
     assert not [*here.iterdir()]
+
+
+def test_a_run_that_is_given_twice_is_told(call, run):
+    """Guards against an average of two runs that is one, mistyped."""
+    said = "a run is given more than once, and counts as often in the average\n"
+    assert call("eval", run, run).err == said
+    assert said in call("sample", "a.mid", "--length", 1, "--run", run, "--run", run).err
+
+
+def test_a_plan_is_announced_again_once_it_is_far_off(capsys):
+    """Guards against a promise of ten times the epochs that fit, where compiling took long."""
+    with training_progress(Config(minutes=0.5), "run") as listener:
+        for epochs in (20.0, 18.0, 17.0, 2.0, 2.1):
+            listener.planned(epochs, int(10 * epochs))
+    expected = ("about 20 epochs, 200 updates", "about 2 epochs, 20 updates")
+    assert capsys.readouterr().err.splitlines() == [f"planned for 0.5 min: {e}" for e in expected]

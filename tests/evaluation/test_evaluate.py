@@ -12,9 +12,9 @@ from refusals import refused
 from scipy.special import expit
 
 from seqmodel.evaluation.evaluate import evaluate
-from seqmodel.evaluation.likelihood import check_average, likelihood
+from seqmodel.evaluation.likelihood import likelihood
 from seqmodel.model import sequence
-from seqmodel.runs.folder import load_run
+from seqmodel.runs.folder import check_average, load_run
 
 
 def weights_of(folder):

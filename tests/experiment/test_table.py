@@ -106,8 +106,8 @@ def test_too_few_pieces_or_seeds_are_no_verdict(seeds, reason, tmp_path):
     ]
     told = Comparison("set", {"test": np.array([10, 9])}, {}, few, PLAN)
     needed = " (at least 6 are needed)" if seeds > 1 else ""
-    assert table.verdicts(told.compared) == [
-        f"gru is 1.000 nats ahead of lstm, which {reason} cannot tell from chance{needed}"
+    assert table.verdicts(told.compared, "test") == [
+        f"gru is 1.000 nats ahead of lstm on test, which {reason} cannot tell from chance{needed}"
     ]
     assert "**" not in table.as_markdown([told], [])
     assert "old" not in table.as_latex([told])  # neither bold nor a sentence on it
@@ -201,16 +201,16 @@ def test_each_variant_is_compared_with_the_one_that_was_named():
     assert list(made.compared) == [("lstm", "gru"), ("lstm", "tanh")]
     behind = made.figures(CLOSE.outcomes[2], "test").mean() - made.mean(CLOSE.outcomes[1])
     assert tanh.mean == pytest.approx(float(behind))
-    assert sum(line.startswith("lstm is better than tanh by ") for line in lines) == 1
+    assert sum(line.startswith("lstm is better than tanh on test by ") for line in lines) == 1
     assert "gru is better than tanh" not in "\n".join(lines)
     csv = table.differences_csv([made]).splitlines()
     low, high = tanh.interval
     assert csv[2] == f"set,test,tanh,lstm,{tanh.mean!r},{low!r},{high!r},worse,"
     assert "how many more than lstm $\\pm$ half an interval" in table.as_latex([made])
     assert table.as_latex([made]).count("+0.5") == 1
-    told = table.verdicts(replace(made, plan=replace(PLAN, all_pairs=True)).compared)
+    told = table.verdicts(replace(made, plan=replace(PLAN, all_pairs=True)).compared, "test")
     assert len(told) == 3
-    assert sum(" is better than tanh by " in line for line in told) == 2
+    assert sum(" is better than tanh on test by " in line for line in told) == 2
 
 
 def test_datasets_are_judged_together_whichever_leads_on_each():
@@ -222,7 +222,7 @@ def test_datasets_are_judged_together_whichever_leads_on_each():
     mean, margin = sum(g.mean for g in gaps) / 2, np.hypot(*(g.margin for g in gaps)) / 2
     assert mean < 0
     expected = f"by {-mean:.3f} nats ({-mean - margin:.3f} to {-mean + margin:.3f})"
-    assert line == f"over 2 datasets: gru is better than lstm {expected}"
+    assert line == f"over 2 datasets: gru is better than lstm on test {expected}"
     assert line in table.as_text([first, second], [])
     assert not table.joint_verdicts([CLOSE, CLOSE])
 

@@ -79,16 +79,18 @@ def test_what_is_asked_for():
     """Guards ranges by the alphabet, where 10 comes before 2, and values with signs of ours."""
     known = {"n": natsorted(["10", "2", "1", "x"]), "odd": ("a..b", "a=b", "a,b", "🎹")}
     assert known["n"] == ("1", "2", "10", "x")
-    asked = combinations(["n=1..10"], known)
+    asked = combinations(["n=1..10"], known, "run")
     assert asked == [{"n": "1"}, {"n": "2"}, {"n": "10"}]
     for value in known["odd"]:
-        assert combinations([f"odd={value}"], known) == [{"odd": value}]
-    both = combinations(["odd=🎹", "n=x,1"], known)
+        assert combinations([f"odd={value}"], known, "run") == [{"odd": value}]
+    both = combinations(["odd=🎹", "n=x,1"], known, "run")
     assert both == [{"odd": "🎹", "n": "x"}, {"odd": "🎹", "n": "1"}]
-    assert combinations([], known) == [{}]
-    refused(lambda: combinations(["n=3"], known), "--label n=3", "no n '3'", "1, 2, 10 and x")
-    refused(lambda: combinations(["m=3"], known), "no label 'm'", "knows n, odd")
-    refused(lambda: combinations(["m=3"], {}), "knows none")
-    refused(lambda: combinations(["n=10..2"], known), "10 comes after 2")
-    assert combinations(["n=2", "n=1,2"], known) == [{"n": "2"}, {"n": "1"}]
+    assert combinations([], known, "run") == [{}]
+    refused(
+        lambda: combinations(["n=3"], known, "run"), "--label n=3", "no n '3'", "1, 2, 10 and x"
+    )
+    refused(lambda: combinations(["m=3"], known, "run"), "no label 'm'", "knows n, odd")
+    refused(lambda: combinations(["m=3"], {}, "run"), "knows none")
+    refused(lambda: combinations(["n=10..2"], known, "run"), "10 comes after 2")
+    assert combinations(["n=2", "n=1,2"], known, "run") == [{"n": "2"}, {"n": "1"}]
     refused(lambda: random_model({"labels": "none"}, FRAMES), "--labels none is for data")

@@ -308,9 +308,10 @@ def test_minutes_are_kept_and_the_schedule_ends_with_them(tmp_path, make_config,
     progress = train(config, tmp_path / "run", **hears).state.progress
     assert clock.now == pytest.approx(600, rel=0.03)  # of updates and looks
     assert progress.metrics[-1]["learning_rate"] < 0.01 * config.learning_rate
-    [(until, updates)] = plans
+    until, updates = plans[0]
     assert progress.update < 0.8 * updates
     assert progress.metrics[-1]["epoch"] < 0.8 * until
+    assert progress.metrics[-1]["epoch"] == pytest.approx(plans[-1][0], rel=0.1)
     assert newest_run(tmp_path) == (tmp_path / "run", "")  # it is over
 
 

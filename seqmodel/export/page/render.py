@@ -65,8 +65,9 @@ def export_page(
     """The page, one file, that draws new music or sound as it plays.
 
     It begins with a seed, by default one whose first second sounds, a temperature and a tempo in
-    beats per minute, by default that of train. UsageError for a model whose draw is not compiled,
-    such as frame-wise logistic audio, and for a temperature or tempo that the page does not offer.
+    beats per minute of music, by default that of train. UsageError for a model whose draw is not
+    compiled, such as frame-wise logistic audio, and for a temperature or tempo that the page does
+    not offer.
     """
     if temperature not in TEMPERATURES:
         raise UsageError(f"--temperature goes from 0 to 2 in steps of 0.05, not {temperature:g}")
@@ -79,8 +80,6 @@ def export_page(
         blocks |= {"in_c"} if frame.transpose_to_c else set()
         tempos = _tempos(frame, tempo)
         content = {"grid": _grid(frame), "kit": frame.kit}
-    elif tempo is not None:
-        raise UsageError(f"--tempo is for music, and {run.folder} was trained on sound")
     drawing = program(run.model, voices=kind == "piano")
     if drawing is None:
         raise UsageError(
