@@ -246,6 +246,6 @@ def draw_picture(
         look = {"vmin": 0, "vmax": 255, "aspect": "auto", "interpolation": "none"}
         axes.imshow(cells, cmap=shades, extent=extent, **look)
     axes.set_ylim(picture.bottom, picture.top)
-    axes.set_yticks([level.y for level in picture.ticks], [lv.name for lv in picture.ticks])
+    axes.set_yticks([*picture.ticks], [*picture.ticks.values()])
     axes.grid(axis="y", linewidth=0.5, color="0.85")
     axes.set_axisbelow(True)

@@ -90,13 +90,6 @@ class Box(NamedTuple):
     height: float
 
 
-class Tick(NamedTuple):
-    """A marked height in the picture."""
-
-    y: float
-    name: str
-
-
 class Heatmap(NamedTuple):
     """A grid that fills the picture, such as a spectrogram."""
 
@@ -117,7 +110,8 @@ class Picture:
     top: float
     boxes: tuple[Box, ...]
     """What was drawn, or everything; touching boxes are separate, as restruck notes are."""
-    ticks: tuple[Tick, ...]
+    ticks: Mapping[float, str]
+    """Marked heights, in order, and their names."""
     summary: str
     """A text alternative to the picture."""
     heatmap: Heatmap | None = None

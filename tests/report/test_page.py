@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from reading import boxes, drawing, read, rows
 
-from seqmodel.media.samples import Box, Heatmap, Picture, Tick
+from seqmodel.media.samples import Box, Heatmap, Picture
 from seqmodel.report.page import charts
 from seqmodel.report.page.parts import (
     MAIN_COLUMNS,
@@ -46,7 +46,7 @@ PICTURE = Picture(
     bottom=57.5,
     top=66.5,
     boxes=(Box(0, 59.5, 2, 1), Box(2, 59.5, 3, 1), Box(1, 63.5, 9, 1)),
-    ticks=(Tick(60, "C4"),),
+    ticks={60: "C4"},
     summary="three notes",
 )
 PICTURES = (PICTURE, replace(PICTURE, heatmap=Heatmap(1, 2, b"\x00\xff")))
@@ -236,9 +236,7 @@ def test_a_sample_holds_its_sound_and_its_boxes():
 
 def test_pictures_side_by_side_share_their_axes():
     """Guards against a short piece as wide as a long one, and octaves of different heights."""
-    higher = replace(
-        PICTURE, seconds=10.0, width=20, top=78.5, ticks=(Tick(60, "C4"), Tick(72, "C5"))
-    )
+    higher = replace(PICTURE, seconds=10.0, width=20, top=78.5, ticks={60: "C4", 72: "C5"})
     tree = shown(Samples(tuple(replace(SAMPLE, picture=p) for p in (PICTURE, higher))))
     for figure, share in zip(tree.all("figure", "sample"), (2.5 / 10, 10 / 20), strict=True):
         box = boxes(figure.one("img"))[0]

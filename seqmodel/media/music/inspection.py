@@ -38,9 +38,9 @@ from seqmodel.media.music.kit import sound_name
 from seqmodel.media.music.parts import FAMILIES, parts_of
 from seqmodel.media.music.placing import Tally
 from seqmodel.media.music.published import read_published
-from seqmodel.media.samples import Box, Picture, Tick
+from seqmodel.media.samples import Box, Picture
 from seqmodel.media.words import plural, printable
-from seqmodel.plots import ACCENT, DARK, PRIMARY, caption, png_bytes, wide_figure
+from seqmodel.plots import ACCENT, DARK, PRIMARY, caption, png_bytes, wide_figure, write_lines
 
 # ---- plots ---------------------------------------------------------------------------------------
 
@@ -103,7 +103,7 @@ def piano_roll_png(
     return png_bytes(figure)
 
 
-def _tick_names(rows: range, low: float, high: float) -> dict[int, str]:
+def _tick_names(rows: range, low: float, high: float) -> dict[float, str]:
     marks = LANDMARKS if rows == KIT else {c: note_name(c) for c in range(0, 128, OCTAVE)}
     return {key: name for key, name in marks.items() if low <= key <= high}
 
@@ -120,9 +120,7 @@ def plot_note_frequencies(
         axes.set_xticks([*ticks], [*ticks.values()])
     axes.set_ylabel("share of frames in which it sounds")
     axes.set_title(caption(title), fontsize=10)
-    axes.grid(linewidth=0.5, color="0.85")
-    axes.legend(frameon=False)
-    write_file(path, png_bytes(figure))
+    write_lines(path, figure, axes)
 
 
 def piano_roll_picture(
@@ -149,7 +147,6 @@ def piano_roll_picture(
     what = f"piano-roll: {plural(len(notes), 'note')}{span}"
     if is_kit(frames):
         what = f"drums: {plural(len(notes), 'hit')}"
-    ticks = _tick_names(rows_of(frames), low - MARGIN, high + MARGIN)
     return Picture(
         seconds=len(frames) * definition.grid.seconds_per_frame(tempo),
         width=len(frames),
@@ -157,7 +154,7 @@ def piano_roll_picture(
         top=high + MARGIN + 0.5,
         boxes=boxes[0],
         given=boxes[1],
-        ticks=tuple(Tick(pitch, name) for pitch, name in ticks.items()),
+        ticks=_tick_names(rows_of(frames), low - MARGIN, high + MARGIN),
         summary=f"{what} in {plural(len(frames), 'frame')}",
     )
 
