@@ -14,7 +14,7 @@ from seqmodel.media.audio.frames import AudioSettings, Windows, sample_blocks
 from seqmodel.media.audio.reader import Recording
 from seqmodel.media.definitions import FrameDefinition, Pieces
 from seqmodel.media.input import naming
-from seqmodel.media.samples import Heatmap, Picture
+from seqmodel.media.samples import Picture
 from seqmodel.media.sound import FULL_SCALE
 from seqmodel.media.words import plural
 from seqmodel.plots import ACCENT, PRIMARY, caption, png_bytes, wide_figure, write_lines
@@ -103,7 +103,7 @@ def spectrogram_picture(frames: NDArray[np.float32], definition: FrameDefinition
         ticks={khz: f"{khz:g} kHz" for khz in _tick_values(rate / 2000)},
         summary=f"spectrogram: {seconds:.1f} s at {rate:,} Hz, from {MIN_DB:.0f} to {MAX_DB:.0f} "
         f"dB; {level}",
-        heatmap=Heatmap(len(power), rows, cells.tobytes()),
+        heatmap=cells,
     )
 
 
