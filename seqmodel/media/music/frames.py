@@ -263,10 +263,10 @@ def unpack(packed: NDArray[np.uint8], size: int) -> NDArray[np.uint8]:
     return np.ascontiguousarray(bits[:, :size])  # ten times as fast as along an axis
 
 
-def fold(pitch: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Pitches moved into the piano's range by as few octaves as possible."""
-    pitch = np.where(pitch < LOWEST_PITCH, LOWEST_PITCH + (pitch - LOWEST_PITCH) % 12, pitch)
-    return np.where(pitch > HIGHEST_PITCH, HIGHEST_PITCH - (HIGHEST_PITCH - pitch) % 12, pitch)
+def fold(pitch: Any, lowest: int = LOWEST_PITCH, highest: int = HIGHEST_PITCH) -> NDArray[Any]:
+    """Pitches moved into a range, by default the piano's, by as few octaves as possible."""
+    pitch = np.where(pitch < lowest, lowest + (pitch - lowest) % 12, pitch)
+    return np.where(pitch > highest, highest - (highest - pitch) % 12, pitch)
 
 
 # ---- frames --------------------------------------------------------------------------------------
