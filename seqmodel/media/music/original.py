@@ -419,12 +419,8 @@ class Original:
         for track in range(max([len(events.tracks), *(number + 1 for number in added)])):
             of_track = events.track == track
             numbers = np.flatnonzero(of_track & ~removed & ~ends)
-            timed = [
-                (tick, smf.ORIGINAL, _message(events, data, number))
-                for number, tick in zip(
-                    numbers.tolist(), events.ticks[numbers].tolist(), strict=True
-                )
-            ]
+            kept = zip(numbers.tolist(), events.ticks[numbers].tolist(), strict=True)
+            timed = [(tick, smf.ORIGINAL, _message(events, data, n)) for n, tick in kept]
             last = int(events.ticks[of_track].max(initial=0))
             last = last if end is None else min(last, end)
             chunks.append(smf.track_chunk([*timed, *added.get(track, ())], last))
