@@ -6,7 +6,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -57,8 +57,12 @@ def _share(digest: str) -> float:
     return int(digest[:8], 16) / 16**8
 
 
-Part = tuple[str, int, int]
-"""A split, and from where to where it has the frames of a work."""
+class Part(NamedTuple):
+    """Frames of a work that go to one split."""
+
+    split: str
+    begin: int
+    end: int
 
 
 def parts_in_time(frames: int, context: int) -> list[Part]:
@@ -69,8 +73,12 @@ def parts_in_time(frames: int, context: int) -> list[Part]:
     gap = max(frames // 100, context)
     valid, test = frames * 8 // 10, frames * 9 // 10
     if test - valid <= gap:
-        return [("train", 0, frames)]
-    return [("train", 0, valid), ("valid", valid + gap, test), ("test", test + gap, frames)]
+        return [Part("train", 0, frames)]
+    return [
+        Part("train", 0, valid),
+        Part("valid", valid + gap, test),
+        Part("test", test + gap, frames),
+    ]
 
 
 @dataclass
@@ -308,25 +316,26 @@ def _add(
         frame, folder = writer.frame, only or work.split or source.split
         whole = folder is not None or not placer.by_time
         if whole:
-            parts = [(placer.place(work, folder), 0, work.frames)]
+            parts = [Part(placer.place(work, folder), 0, work.frames)]
         else:
             parts = parts_in_time(work.frames, -(-frame.context // frame.frame_size))
         start = 0  # of the piece, in the work
         for name, frames in work.pieces:
-            for split, first, last in parts:
-                begin, end = max(first, start), min(last, start + frames)
+            for part in parts:
+                begin, end = max(part.begin, start), min(part.end, start + frames)
                 if begin >= end:
                     continue
                 excerpt = "" if whole else f"#frames/{begin - start}-{end - start}"
-                rows = _rows(work, (split, begin, end), frame, cut=begin > start)
+                rows = _rows(work, Part(part.split, begin, end), frame, cut=begin > start)
                 facts = frame.facts_from(work.facts, begin - start, end - start)
                 if source.labels:
                     facts = {**facts, LABELS: source.labels}
-                for label, value in source.labels.items() if split == "train" else ():
+                for label, value in source.labels.items() if part.split == "train" else ():
                     placer.labels.setdefault(label, set()).add(value)
-                piece = writer.add(split, name + excerpt, rows, facts)
-                by: PlacedBy = "folder" if folder else "content_hash" if whole else "time"
-                placer.count(piece, split, by)
+                piece = writer.add(part.split, name + excerpt, rows, facts)
+                placer.count(
+                    piece, part.split, "folder" if folder else "content_hash" if whole else "time"
+                )
             start += frames
         if work.repairs:
             placer.repaired.append({"source": work.source, "repairs": list(work.repairs)})
@@ -334,10 +343,10 @@ def _add(
 
 def _rows(work: Work, part: Part, frame: FrameDefinition, *, cut: bool) -> Iterator[NDArray[Any]]:
     """The stored rows of a part of a piece, in blocks; `cut` if it begins within the piece."""
-    (split, begin, end), size = part, frame.rows_per_frame
-    for k, rows in enumerate(work.rows(begin, end)):
+    size = frame.rows_per_frame
+    for k, rows in enumerate(work.rows(part.begin, part.end)):
         first = cut and k == 0
         stored = np.concatenate([frame.cut(rows[:size]), rows[size:]]) if first else rows
-        if split == "train":
+        if part.split == "train":
             work.on_train_rows(stored)
         yield stored

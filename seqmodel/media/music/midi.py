@@ -12,7 +12,7 @@ from functools import cached_property
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -207,11 +207,17 @@ def read_score(data: bytes, *, restrike: Restrike = "close", hits: bool = False)
     )
 
 
-def read_events(data: bytes) -> tuple[int, int, Events, Counter[str]]:
-    """The format, division and events of a MIDI file, and how often what was repaired.
+class MidiEvents(NamedTuple):
+    """What a MIDI file holds: its header, events, and how often what was repaired."""
 
-    SourceError as in `read_score`.
-    """
+    format: int
+    division: int
+    events: Events
+    repairs: Counter[str]
+
+
+def read_events(data: bytes) -> MidiEvents:
+    """Find the events of a MIDI file; SourceError as in `read_score`."""
     start = _find_header(data)
     size = int.from_bytes(data[start + 4 : start + 8])
     if len(data) < start + 14 or size < 6:
@@ -225,7 +231,7 @@ def read_events(data: bytes) -> tuple[int, int, Events, Counter[str]]:
     elif file_format > 2:
         repairs[f"unknown format {file_format} read as format 1"] += 1
     events = Events(data, tracks, in_turn=file_format == 2)
-    return file_format, division, events, repairs
+    return MidiEvents(file_format, division, events, repairs)
 
 
 def is_midi(path: Path) -> bool:

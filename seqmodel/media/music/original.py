@@ -79,9 +79,9 @@ class Original:
         """
         data = read_whole(path)
         self._path, self._frame, self._transposed = path, frame, transposed
-        self._format, self._division, self._events, _ = read_events(data)
-        self._score = score = read_score(data, hits=frame.kit)
-        if self._format == 2:
+        self._file, score = read_events(data), read_score(data, hits=frame.kit)
+        self._score = score
+        if self._file.format == 2:
             raise UsageError(
                 f"{path} holds independent patterns (MIDI format 2), to which a track cannot be "
                 "added: convert it to format 1"
@@ -173,7 +173,7 @@ class Original:
         ticks = self._ticks(len(frames), cut)
         end = None if cut is None else int(ticks[cut])
         remaining = self._remaining_notes(frames, given, ticks, end)
-        data = _transposed(self._events, semitones)
+        data = _transposed(self._file.events, semitones)
         removed, added = self._replace(data, remaining, end)
         replaced = [n for n in remaining if n in self._cells] if cut is None else []
         first = int(ticks[free.any(axis=1).argmax()])
@@ -298,7 +298,7 @@ class Original:
         Notes of a key that each end where the next is struck depend on each other's note-offs, so
         such a chain is rewritten if any of them changes.
         """
-        score, events, pedals = self._score, self._events, self._events.pedals()
+        score, events, pedals = self._score, self._file.events, self._file.events.pedals()
         E = len(events.ticks)
         removed = np.zeros(E, np.bool_) if end is None else events.ticks >= end
         added = defaultdict[int, list[smf.TimedEvent]](list)
@@ -353,7 +353,7 @@ class Original:
         return removed, added
 
     def _free_channels(self) -> list[int]:
-        events = self._events
+        events = self._file.events
         used = {*(events.status[events.status > 0] & 15).tolist(), DRUM_CHANNEL}
         return [channel for channel in range(CHANNELS) if channel not in used]
 
@@ -413,7 +413,7 @@ class Original:
         self, data: bytes, removed: NDArray[np.bool_], added: Mapping[int, list[smf.TimedEvent]],
         end: int | None,
     ) -> bytes:  # fmt: skip
-        events, chunks = self._events, list[bytes]()
+        events, chunks = self._file.events, list[bytes]()
         ends = events.event == 0xFF
         ends[ends] = events.data[events.at[ends]] == smf.END_OF_TRACK
         for track in range(max([len(events.tracks), *(number + 1 for number in added)])):
@@ -424,8 +424,8 @@ class Original:
             last = int(events.ticks[of_track].max(initial=0))
             last = last if end is None else min(last, end)
             chunks.append(smf.track_chunk([*timed, *added.get(track, ())], last))
-        kind = 0 if self._format == 0 and len(chunks) == 1 else 1
-        return smf.midi_file(kind, self._division, chunks)
+        kind = 0 if self._file.format == 0 and len(chunks) == 1 else 1
+        return smf.midi_file(kind, self._file.division, chunks)
 
 
 def _message(events: smf.Events, data: bytes, number: int) -> bytes:
