@@ -246,7 +246,7 @@ def prepare(
     medium, files = sources.medium, sources.files
     if medium.name != settings.medium:
         raise SeqmodelError(f"{files[0].path} is {medium.name}, not {settings.medium}")
-    left_out = [{"source": source, "reason": why} for source, why in sources.skipped]
+    left_out = [one._asdict() for one in sources.skipped]
     if strict and left_out:
         raise SeqmodelError("{source}: {reason}".format(**left_out[0]))
     if cache:

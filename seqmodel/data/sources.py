@@ -10,6 +10,7 @@ import stat
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import NamedTuple
 
 from seqmodel.data.dataset import DATASET_FOLDER
 from seqmodel.errors import SeqmodelError, UsageError, reason
@@ -45,8 +46,11 @@ class SourceFile:
         return medium_of_file(self.path)
 
 
-Skipped = tuple[str, str]
-"""A file or folder that is not read, and why."""
+class Skipped(NamedTuple):
+    """A file or folder that is not read, and why."""
+
+    source: str
+    reason: str
 
 
 @dataclass(frozen=True)
@@ -86,7 +90,7 @@ def find_sources(names: Iterable[str]) -> Sources:
             named_files.update(match for match in matches if match not in found)
         if not paths:
             kinds = ", ".join(medium.file_kinds for medium in MEDIA.values())
-            why = "".join(f"; {source}: {cause}" for source, cause in skipped[-1:])
+            why = "".join(f"; {one.source}: {one.reason}" for one in skipped[-1:])
             raise SeqmodelError(f"{name}: contains no file that can be read ({kinds}){why}")
         for file, folder in paths.items():
             found.setdefault(file, folder)
@@ -129,10 +133,10 @@ def _single_medium(found: Collection[SourceFile], skipped: list[Skipped]) -> Sou
             f"{a.medium.name}, {b.path} is {b.medium.name}; prepare them separately"
         )
     why = f"is not {medium.name}, unlike the other files"
-    strays = [(one.path.as_posix(), why) for one in others]
+    strays = [Skipped(one.path.as_posix(), why) for one in others]
     for one in unread:  # files that convert to another medium would be strays too
         ours = CONVERTERS[one.path.suffix.lower()][1] in medium.suffixes
-        strays.append((one.path.as_posix(), (rejection(one.path) if ours else None) or why))
+        strays.append(Skipped(one.path.as_posix(), (rejection(one.path) if ours else None) or why))
     return Sources(medium, files, [*strays, *skipped])
 
 
@@ -164,7 +168,7 @@ def _media_in(top: Path, skipped: list[Skipped]) -> dict[Path, str | None]:
             children = [] if (split, inode) in entered else sorted(path.iterdir(), reverse=True)
         except OSError as error:
             if path not in found:  # otherwise it is reported when it is read
-                skipped.append((path.as_posix(), reason(error)))
+                skipped.append(Skipped(path.as_posix(), reason(error)))
             continue
         entered.add((split, inode))
         pending += [(child, split, ancestors | {inode}) for child in children]

@@ -90,9 +90,10 @@ def compare_samples(
     lengths_text = f"as long as pieces of {split}"
     if run.config.end:
         lengths, lengths_text = [run.longest_piece] * number, "lengths chosen by the model"
-    limit = None
-    if seconds is not None:
-        limit = run.sampling(medium_of(run.frame).formats[0], seconds).length
+    limit = (
+        None if seconds is None else run.sampling(medium_of(run.frame).formats[0], seconds).length
+    )
+    if limit is not None:
         lengths = [limit] * number
         lengths_text = f"at most {seconds:g} s each" if run.config.end else f"{seconds:g} s each"
     samplers, freeze = dict[bytes, Sampler](), Freeze.of(run)
@@ -119,10 +120,13 @@ def compare_samples(
         pauses_cut += piece.pauses_cut
         progress(len(drawn), number)
     is_train = pieces.name == train.name and run.trained_on(dataset)
-    judged = dict[str, Any]()
+    judged = {}
     if judge is not None:
-        shares = judge.share(drawn, labels), judge.share(pieces, pieces.labels(known))
-        judged["judge"] = {"label": judge.label, "drawn": shares[0], "split": shares[1]}
+        judged = {
+            "label": judge.label,
+            "drawn": judge.share(drawn, labels),
+            "split": judge.share(pieces, pieces.labels(known)),
+        }
     return {
         "pieces": number,
         "frames": sum(map(len, drawn)),
@@ -132,7 +136,7 @@ def compare_samples(
         "lengths": lengths_text,
         **({"cut_off": cut_off, "frozen": frozen} if run.config.end else {}),
         **({"pauses_cut": pauses_cut} if pauses_cut else {}),
-        **judged,
+        **({"judge": judged} if judged else {}),
         **comparison.compare(drawn, None if is_train else pieces, train, limit),
     }
 

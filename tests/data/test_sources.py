@@ -156,7 +156,7 @@ def test_where_all_have_to_be_converted_the_error_says_so():
 def test_a_sampled_tune_is_found_beside_its_score():
     tune(Path("in/a.mid"), 60)
     touch("in/a.musicxml", "in/b.musicxml")
-    assert [source for source, _ in find_sources(["in"]).skipped] == ["in/b.musicxml"]
+    assert [one.source for one in find_sources(["in"]).skipped] == ["in/b.musicxml"]
 
 
 def test_a_dataset_beside_its_sources_is_none_of_them():
