@@ -44,6 +44,14 @@ def png_bytes(figure: "Figure") -> bytes:
     return buffer.getvalue()
 
 
+def write_lines(path: Path, figure: "Figure", *axes: Any) -> None:
+    """Write a figure of lines as PNG, with a grid in its axes and a legend in the last."""
+    for each in axes:
+        each.grid(linewidth=0.5, color="0.85")
+    axes[-1].legend(frameon=False)
+    write_file(path, png_bytes(figure))
+
+
 def svg_text(figure: "Figure") -> str:
     """The figure as SVG on a transparent background; it depends only on the data."""
     from matplotlib import rc_context
@@ -74,9 +82,7 @@ def plot_learning_curve(path: Path, metrics: Sequence[Mapping[str, Any]]) -> Non
     axes.set_xlabel("epoch")
     axes.xaxis.set_major_locator(MaxNLocator(integer=all(type(epoch) is int for epoch in epochs)))
     axes.set_title("nats per frame", loc="left", fontsize="medium")
-    axes.grid(linewidth=0.5, color="0.85")
-    axes.legend(frameon=False)
-    write_file(path, png_bytes(figure))
+    write_lines(path, figure, axes)
 
 
 def plot_curves(path: Path, title: str, curves: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
@@ -90,7 +96,4 @@ def plot_curves(path: Path, title: str, curves: Mapping[str, Sequence[Mapping[st
     by_time.set_xlabel("seconds")
     by_update.set_ylabel("nats per frame on valid")
     by_update.set_title(caption(title), loc="left")
-    for axes in (by_update, by_time):
-        axes.grid(linewidth=0.5, color="0.85")
-    by_time.legend(frameon=False)
-    write_file(path, png_bytes(figure))
+    write_lines(path, figure, by_update, by_time)

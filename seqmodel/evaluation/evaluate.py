@@ -213,12 +213,11 @@ def draw_picture(
             steps = [Outline.MOVETO, *[Outline.LINETO] * 3, Outline.CLOSEPOLY] * len(boxes)
             outline = Outline(points, steps)
             axes.add_patch(PathPatch(outline, fc=fill, ec="white", linewidth=0.3, gid=name))
-    if (grid := picture.heatmap) is not None:
-        cells = np.frombuffer(grid.values, np.uint8).reshape(grid.rows, grid.columns)
-        extent = (0, grid.columns * scale, picture.bottom, picture.top)
+    if (cells := picture.heatmap) is not None:
+        extent = (0, cells.shape[1] * scale, picture.bottom, picture.top)
         look = {"vmin": 0, "vmax": 255, "aspect": "auto", "interpolation": "none"}
         axes.imshow(cells, cmap=shades, extent=extent, **look)
     axes.set_ylim(picture.bottom, picture.top)
-    axes.set_yticks([level.y for level in picture.ticks], [lv.name for lv in picture.ticks])
+    axes.set_yticks([*picture.ticks], [*picture.ticks.values()])
     axes.grid(axis="y", linewidth=0.5, color="0.85")
     axes.set_axisbelow(True)

@@ -81,31 +81,6 @@ def _frames(seconds: float, per_second: float, most: int) -> int:
 # ---- pictures ------------------------------------------------------------------------------------
 
 
-class Box(NamedTuple):
-    """A rectangle, such as a note of a piano-roll, by its left and lower edge; y points upwards."""
-
-    x: float
-    y: float
-    width: float
-    height: float
-
-
-class Tick(NamedTuple):
-    """A marked height in the picture."""
-
-    y: float
-    name: str
-
-
-class Heatmap(NamedTuple):
-    """A grid that fills the picture, such as a spectrogram."""
-
-    columns: int
-    rows: int
-    values: bytes
-    """One per cell, row by row from the top, left to right: 0 is nothing, 255 the maximum."""
-
-
 @dataclass(frozen=True)
 class Picture:
     """A piece over time, as plain values; the renderer chooses size and colours."""
@@ -115,13 +90,16 @@ class Picture:
     width: float
     bottom: float
     top: float
-    boxes: tuple[Box, ...]
-    """What was drawn, or everything; touching boxes are separate, as restruck notes are."""
-    ticks: tuple[Tick, ...]
+    boxes: Sequence[Sequence[float]]
+    """What was drawn, or everything: left, lower edge, width and height of rectangles, such as
+    notes; y points upwards, and touching ones are separate, as restruck notes are."""
+    ticks: Mapping[float, str]
+    """Marked heights, in order, and their names."""
     summary: str
     """A text alternative to the picture."""
-    heatmap: Heatmap | None = None
-    given: tuple[Box, ...] = ()
+    heatmap: "NDArray[np.uint8] | None" = None
+    """A grid that fills the picture, such as a spectrogram: rows from the top, 255 the maximum."""
+    given: Sequence[Sequence[float]] = ()
     """What was given."""
 
 

@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import NamedTuple, Self
 
 import numpy as np
 import torch
@@ -13,10 +13,8 @@ from seqmodel.config import Config
 from seqmodel.data.dataset import Split
 from seqmodel.errors import UsageError
 from seqmodel.kernels.device import one_thread
+from seqmodel.kernels.run.calls import Arena, Call, Slot
 from seqmodel.media.definitions import FrameDefinition
-
-if TYPE_CHECKING:
-    from seqmodel.kernels.run.calls import Arena, Call, Slot
 
 
 class Past(NamedTuple):
@@ -156,22 +154,22 @@ class Encoder(ABC):
         return numbers
 
     @abstractmethod
-    def compiled(self, arena: "Arena") -> "CompiledInputs":
+    def compiled(self, arena: Arena) -> "CompiledInputs":
         """The compiled calls that turn the last numbers into the unit inputs, for one piece."""
 
 
 class CompiledInputs(NamedTuple):
     """The compiled form of the inputs of `Encoder.encode_next`."""
 
-    last: "Slot"
+    last: Slot
     """(C,), updated by each draw; see `Encoder.scaled`."""
-    x: "Slot"
+    x: Slot
     """(I,), or (R, I): what the unit reads; the output reads the last E of each row alongside h."""
-    calls: "Sequence[Call]"
+    calls: Sequence[Call]
     """The calls that compute x; none if x is the same as `last`."""
-    memory: "Slot | None" = None
+    memory: Slot | None = None
     """(1, K), as in `Past`."""
-    changed: "Slot | None" = None
+    changed: Slot | None = None
     """(1,), nonzero if the unit makes a step; None: it always does."""
 
 
@@ -208,7 +206,7 @@ class WindowEncoder(Encoder):
             return numbers
         return (numbers - self.mean) / self.deviation
 
-    def compiled(self, arena: "Arena") -> CompiledInputs:
+    def compiled(self, arena: Arena) -> CompiledInputs:
         x = arena.take(self.input_size)
         return CompiledInputs(x, x, [])
 

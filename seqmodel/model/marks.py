@@ -196,6 +196,7 @@ class MarkOutput(nn.Module):
             "rates": torch.tensor(rates(D), dtype=memory.dtype),
         }  # fmt: skip
 
+    @torch.no_grad()
     def draw(
         self, h: Tensor, levels: Tensor, earlier: Levelled, memory: Tensor,
         uniforms: NDArray[np.float64], temperature: float,
@@ -206,21 +207,11 @@ class MarkOutput(nn.Module):
         levels and the memory after them.
         """
         drawn, after = levels.clone().contiguous(), for_kernels(memory).clone()
-        fields = self.draw_fields(h, drawn, earlier, after, uniforms, temperature)
-        run(compile_text(_DRAW, 8, draw_levels, over="B"), 1, fields)
-        return drawn, after
-
-    @torch.no_grad()
-    def draw_fields(
-        self, h: Tensor, levels: Tensor, earlier: Levelled, memory: Tensor,
-        uniforms: NDArray[np.float64], temperature: float,
-    ) -> dict[str, Any]:  # fmt: skip
-        """The arguments of `draw_levels`, in float64; it changes `levels` and `memory`."""
         t, piece, note = torch.nonzero(levels == TO_DRAW, as_tuple=True)
         weight, K = self.hidden.weight.detach().double(), self.out.in_features - HIDDEN
         read = self._given(h, earlier, t, piece, note).cpu().double()
         before = read @ weight[:, :-K].T.cpu() + self.hidden.bias.double().cpu()
-        return self._fields(levels, earlier, memory) | {
+        fields = self._fields(drawn, earlier, after) | {
             "N": len(note), "J": HIDDEN, "greedy": int(temperature == 0),
             "before": before.contiguous(), "weight": weight[:, -K:].cpu().contiguous(),
             "out": self.out.weight.detach().double().cpu().contiguous(),
@@ -228,6 +219,8 @@ class MarkOutput(nn.Module):
             "sharpness": torch.tensor([1 / (temperature or 1)], dtype=torch.float64),
             "features": NEW, "seen": NEW, "odds": NEW,
         }  # fmt: skip
+        run(compile_text(_DRAW, 8, draw_levels, over="B"), 1, fields)
+        return drawn, after
 
 
 def standard(levels: Levels) -> list[float]:

@@ -63,16 +63,13 @@ class FirstChange(nn.Module):
             self.own.bias[HIDDEN + POOLED :] = log_odds(*counts)
             self.odds.weight.zero_()
 
-    def changes(self, frames: Tensor, past: Tensor) -> Tensor:
-        """Which notes of frames (..., F) begin, end or are struck anew: booleans (..., D)."""
-        if self.hits:
-            return frames > 0
-        changes = frames[..., : self.notes] != past[..., : self.notes]
-        return changes | (frames[..., self.notes :] > 0) if self.onsets else changes
-
     def changed_below(self, frames: Tensor, past: Tensor) -> Tensor:
-        """For each note, whether some lower note changes: booleans (..., D)."""
-        changes = self.changes(frames, past)
+        """For each note, whether a lower one begins, ends or is struck anew: booleans (..., D)."""
+        D, changes = self.notes, frames > 0
+        if not self.hits:
+            changes = frames[..., :D] != past[..., :D]
+        if self.onsets:
+            changes = changes | (frames[..., D:] > 0)
         return changes.cumsum(-1) > changes.long()
 
     def read(

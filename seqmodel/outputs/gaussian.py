@@ -109,7 +109,8 @@ class GaussianMixtureOutput(SampleBlocksOutput):
         nats measure the floor and not the model.
         """
         likeliest = self._joint(parameters, frames).argmax(-1)
-        log_scales = _of_component(self._parts(parameters)[2], likeliest)
+        chosen, log_scales = likeliest[..., None, None], self._parts(parameters)[2]
+        log_scales = torch.take_along_dim(log_scales, chosen, -1).squeeze(-1)
         return (log_scales < math.log(self.floor)).to(parameters.dtype).mean(-1)
 
     def draw(
@@ -181,11 +182,6 @@ class GaussianMixtureOutput(SampleBlocksOutput):
         errors = (z.unsqueeze(-1) - means) * torch.exp(-log_sigmas)
         terms = errors.square() / 2 + log_sigmas + math.log(2 * math.pi) / 2
         return torch.log_softmax(logits, -1) - terms.sum(-2)
-
-
-def _of_component(values: Tensor, component: Tensor) -> Tensor:
-    """Values (..., F, K) of only the given component (...): (..., F)."""
-    return torch.take_along_dim(values, component[..., None, None], -1).squeeze(-1)
 
 
 def _write_score(e: Emitter, f: dict[str, Any], r: Any, _: Any) -> None:

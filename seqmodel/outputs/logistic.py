@@ -264,16 +264,13 @@ class DiscretisedLogisticOutput(SampleBlocksOutput):
         known = self.standardised(torch.cat([past, frames[..., :-1]], -1))
         return known.unfold(-1, self.context, 1)
 
-    def _linear(self, p: Tensor) -> Tensor:
-        """The linear prediction (...) from standardised windows (..., C)."""
-        return p @ (self.predictor + self.residual * self.correction)
-
     def _mixture(self, states: Tensor, p: Tensor) -> Logistics:
         """The mixtures of samples, from B_j h (..., M) and their standardised windows (..., C)."""
         outputs = self.mixture(torch.tanh(states + self.window(p)))
         logits, offsets, log_scales = outputs.unflatten(-1, (3, self.components)).unbind(-2)
         floor = log_scales.new_tensor(math.log(self.floor))
-        means = self._linear(p).unsqueeze(-1) + self.residual * offsets
+        linear = p @ (self.predictor + self.residual * self.correction)
+        means = linear.unsqueeze(-1) + self.residual * offsets
         return logits, means, torch.logaddexp(log_scales + self.residual.log(), floor)
 
 

@@ -10,11 +10,11 @@ from seqmodel.config import Config
 from seqmodel.data.dataset import Split
 from seqmodel.kernels.device import for_kernels
 from seqmodel.kernels.dropout import Dropout
-from seqmodel.kernels.run.signature import NEW, THREADS, Array, Signature
+from seqmodel.kernels.run.signature import NEW, THREADS, Array, KernelFields, Signature
 from seqmodel.kernels.run.threads import compile_text, run, thread_count
 from seqmodel.media.definitions import FrameDefinition
 from seqmodel.outputs.first_change import FirstChange
-from seqmodel.outputs.notes import OCTAVE, note_count, only_hits, require_past
+from seqmodel.outputs.notes import note_count, only_hits, require_past
 from seqmodel.outputs.notes_tied import (
     JOINING,
     WORK,
@@ -201,35 +201,28 @@ def notes_below(frames: Tensor, *, onsets: bool) -> Tensor:
     """The inputs from the notes below: frames (N, F), on any device -> (D, N, below_size)."""
     N, F = frames.shape
     notes, threads = for_kernels(frames).contiguous(), thread_count(N)
-    kernel = compile_text(
-        _BELOW[onsets], notes.element_size(), read_frames, over="N", onsets=onsets
-    )
-    sizes = {"N": N, "D": F // 2 if onsets else F, "threads": threads}
-    return run(kernel, threads, {**sizes, "notes": notes, "x": NEW, "work": NEW})["x"].to(frames)
+    kernel = compile_text(_BELOW, notes.element_size(), read_frames, over="N", onsets=onsets)
+    fields: KernelFields = {"N": N, "D": F // 2 if onsets else F, "F": F, "threads": threads}
+    fields |= {"size": below_size(onsets=onsets), "notes": notes, "x": NEW, "work": NEW}
+    return run(kernel, threads, fields)["x"].to(frames)
 
 
-_BELOW = {
-    onsets: Signature(
-        "notes_below",
-        ("N", "D"),
-        (
-            Array("notes", ("N", "2 * D" if onsets else "D")),
-            Array("x", ("D", "N", f"{below_size(onsets=onsets)}")),
-            Array("work", (THREADS, f"2 * D + {WORK}")),
-        ),
-    )
-    for onsets in (False, True)
-}
+_WORK = Array("work", (THREADS, f"2 * D + {WORK}"))
+_BELOW = Signature(
+    "notes_below",
+    ("N", "D", "F", "size"),
+    (Array("notes", ("N", "F")), Array("x", ("D", "N", "size")), _WORK),
+)
 
 
 def read_frames(
-    notes: Any, x: Any, work: Any, first: Any, last: Any, thread: Any, N: Any, D: Any, onsets: bool,
+    notes: Any, x: Any, work: Any, first: Any, last: Any, thread: Any, N: Any, D: Any, F: Any,
+    size: Any, onsets: bool,
 ) -> None:  # fmt: skip
     """The inputs of the notes of frames `first` to `last` from the notes below them."""
-    size = (3 if onsets else 2) * OCTAVE + 1
     below = work[thread * (2 * D + WORK) :]
     for frame in range(first, last):
-        notes_here = notes[frame * D * (2 if onsets else 1) :]
+        notes_here = notes[frame * F :]
         begin_below(below, D)
         for n in range(D):
             read_below(below, D, n, x[(n * N + frame) * size :], onsets)

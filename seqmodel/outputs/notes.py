@@ -20,6 +20,7 @@ from torch.nn import functional as F
 
 from seqmodel.data.dataset import Split
 from seqmodel.media.definitions import FrameDefinition
+from seqmodel.media.music.frames import count_restrikes
 from seqmodel.outputs.protocol import END_LABELS, Output, Sums, Window, figure_lines, log_odds
 
 OCTAVE = 12
@@ -61,18 +62,6 @@ def with_forced_strikes(drawn: Tensor, past: Tensor) -> Tensor:
     """Set the determined struck bits of frames (..., 2N) that were drawn as if all were free."""
     sounding, struck = drawn.chunk(2, -1)
     return torch.cat([sounding, torch.where(free_strikes(drawn, past), struck, sounding)], -1)
-
-
-def count_restrikes(train: Split) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """How often each note was struck while it sounded (N,), and how often it could have been."""
-    N = train.frame.frame_size // 2
-    struck, chances = np.zeros(N, np.int64), np.zeros(N, np.int64)
-    for piece in train:
-        frames = torch.from_numpy(piece)
-        free = free_strikes(frames[1:], frames[:-1])
-        struck += (free & (frames[1:, N:] > 0)).sum(0).numpy()
-        chances += free.sum(0).numpy()
-    return struck, chances
 
 
 class NotesOutput(Output):

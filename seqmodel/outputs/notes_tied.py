@@ -15,9 +15,10 @@ from seqmodel.kernels.code.language import Inline, clear, copy, translate, unrol
 from seqmodel.kernels.code.vectors import Vector
 from seqmodel.kernels.linear.matmul import matmul, pack
 from seqmodel.kernels.run.calls import Call, Value, write_calls
+from seqmodel.media.music.frames import count_restrikes
 from seqmodel.outputs.draws import NotesDraw, NotesWriter
 from seqmodel.outputs.first_change import HIDDEN, POOLED, FirstChange, begin_first, first_logit
-from seqmodel.outputs.notes import OCTAVE, NotesOutput, count_restrikes
+from seqmodel.outputs.notes import OCTAVE, NotesOutput
 from seqmodel.outputs.protocol import DrawSetting, log_odds
 from seqmodel.units.cpu.stepping import steps
 from seqmodel.units.module import Unit

@@ -10,7 +10,7 @@ per frame (1, except for models that make one per sample).
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 import torch
@@ -21,10 +21,8 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 from seqmodel.config import Config
 from seqmodel.data.dataset import Split
 from seqmodel.kernels import device
+from seqmodel.kernels.run.calls import Arena, Slot
 from seqmodel.media.definitions import FrameDefinition
-
-if TYPE_CHECKING:
-    from seqmodel.kernels.run.calls import Arena, Slot
 
 END_FIGURE = "end_nats_per_piece"
 END_LABELS = {END_FIGURE: "end, nats per piece"}
@@ -75,11 +73,11 @@ def figure_lines(figures: Mapping[str, float], labels: Mapping[str, str]) -> lis
 class DrawSetting(NamedTuple):
     """The setting for which a compiled draw is made."""
 
-    h: "Slot"
+    h: Slot
     """(H,) or (R, H), from which it draws a step."""
-    x: "Slot"
+    x: Slot
     """(C,), where it leaves the last C numbers, standardised, for the unit's next inputs."""
-    arena: "Arena"
+    arena: Arena
     chunk: int
     """Steps drawn at a time."""
     temperature: float

@@ -303,12 +303,7 @@ class DrawnPiece:
     pauses_cut = 0
     """How often another piece began because of a pause."""
 
-    def __init__(
-        self,
-        chunks: Iterator[tuple[NDArray[Any], bool]],
-        limit: int,
-        freeze: Freeze | None = None,
-    ) -> None:
+    def __init__(self, chunks: Stream, limit: int, freeze: Freeze | None = None) -> None:
         self._chunks, self._limit, self._freeze = chunks, limit, freeze
 
     def __iter__(self) -> Iterator[NDArray[Any]]:
@@ -330,25 +325,24 @@ class DrawnPiece:
 
     def cut_pauses(self, pause: Pause, draw: Callable[[Uniforms], Stream], later: Uniforms) -> None:
         """Let another piece of `draw` begin after each that is too long, from its own stream."""
-        self._chunks = self._without_pauses(self._chunks, pause, draw, later)
 
-    def _without_pauses(
-        self, frames: Stream, pause: Pause, draw: Callable[[Uniforms], Stream], later: Uniforms
-    ) -> Stream:
-        quiet = 0
-        while True:
-            chunk, ended = next(frames)
-            sounds = np.flatnonzero((np.abs(chunk) > pause.level).any(1))
-            starts, ends = np.append(-1 - quiet, sounds), np.append(sounds, len(chunk))
-            (long,) = np.nonzero(ends - starts > pause.frames + 1)
-            if len(long):
-                yield chunk[: starts[long[0]] + pause.frames + 2], False
-                uniforms, later = later, later.split()
-                frames, quiet = draw(uniforms), 0
-                self.pauses_cut += 1
-            else:
-                yield chunk, ended
-                quiet = ends[-1] - starts[-1] - 1
+        def cut(frames: Stream, later: Uniforms) -> Stream:
+            quiet = 0
+            while True:
+                chunk, ended = next(frames)
+                sounds = np.flatnonzero((np.abs(chunk) > pause.level).any(1))
+                starts, ends = np.append(-1 - quiet, sounds), np.append(sounds, len(chunk))
+                (long,) = np.nonzero(ends - starts > pause.frames + 1)
+                if len(long):
+                    yield chunk[: starts[long[0]] + pause.frames + 2], False
+                    uniforms, later = later, later.split()
+                    frames, quiet = draw(uniforms), 0
+                    self.pauses_cut += 1
+                else:
+                    yield chunk, ended
+                    quiet = ends[-1] - starts[-1] - 1
+
+        self._chunks = cut(self._chunks, later)
 
 
 def side_by_side(

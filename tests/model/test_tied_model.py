@@ -10,7 +10,7 @@ from seqmodel.data.bundled import FRAMES
 from seqmodel.evaluation.likelihood import likelihood
 from seqmodel.media.music.frames import PianoRollFrames, transposed
 from seqmodel.media.music.grid import Grid
-from seqmodel.media.registry import presets_of
+from seqmodel.media.registry import medium_of, presets_of_kind
 from seqmodel.model import notes, sequence
 from seqmodel.model.build import build_model, with_sizes
 from seqmodel.model.encoder import Past
@@ -247,6 +247,8 @@ def test_there_is_a_first_change_where_there_is_a_unit_along_pitch_but_for_drums
         (tied | {"output": "bernoulli"}, FRAMES, False),
         (tied | {"model": "frame-wise"}, FRAMES, False),
     ):
-        config = with_sizes(resolve(options, None, presets_of(frame)), frame)
+        config = with_sizes(
+            resolve(options, None, presets_of_kind(medium_of(frame), frame.kind)), frame
+        )
         assert config.first_change is expected
         build_model(config, frame)

@@ -15,7 +15,7 @@ from seqmodel.experiment.jobs import Worker
 from seqmodel.experiment.output import write_results
 from seqmodel.experiment.plan import Plan, default_space, sources_of, variants_of
 from seqmodel.experiment.studies import Studies, open_storage
-from seqmodel.media.samples import Box, Heatmap, Picture, Tick
+from seqmodel.media.samples import Picture
 from seqmodel.media.sound import write_sound
 from seqmodel.report.page.parts import (
     MAIN_COLUMNS,
@@ -50,9 +50,9 @@ def curve(name, pace):
 
 
 def sample(name, kind):
-    boxes = tuple(Box(k, 60 + k % 7, 1, 1) for k in range(24))
-    shades = Heatmap(2, 3, bytes(range(0, 240, 40))) if kind == "flac" else None
-    picture = Picture(SECONDS, 24, 58, 70, boxes, (Tick(60, "C4"),), "a scale", shades)
+    boxes = [(k, 60 + k % 7, 1, 1) for k in range(24)]
+    shades = np.arange(0, 240, 40, np.uint8).reshape(3, 2) if kind == "flac" else None
+    picture = Picture(SECONDS, 24, 58, 70, boxes, {60: "C4"}, "a scale", shades)
     return Sample(name, picture, sound(kind), kind, name)
 
 

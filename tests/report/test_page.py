@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from reading import boxes, drawing, read, rows
 
-from seqmodel.media.samples import Box, Heatmap, Picture, Tick
+from seqmodel.media.samples import Picture
 from seqmodel.report.page import charts
 from seqmodel.report.page.parts import (
     MAIN_COLUMNS,
@@ -45,11 +45,11 @@ PICTURE = Picture(
     width=10,
     bottom=57.5,
     top=66.5,
-    boxes=(Box(0, 59.5, 2, 1), Box(2, 59.5, 3, 1), Box(1, 63.5, 9, 1)),
-    ticks=(Tick(60, "C4"),),
+    boxes=((0, 59.5, 2, 1), (2, 59.5, 3, 1), (1, 63.5, 9, 1)),
+    ticks={60: "C4"},
     summary="three notes",
 )
-PICTURES = (PICTURE, replace(PICTURE, heatmap=Heatmap(1, 2, b"\x00\xff")))
+PICTURES = (PICTURE, replace(PICTURE, heatmap=np.array([[0], [255]], np.uint8)))
 SAMPLE = Sample(
     *("gru: 10 frames", PICTURE, b"\xff\xfe// no real sound //", "mp3", "gru"),
     download=("gru.mid", b"MThd // no real notes //"),
@@ -229,16 +229,14 @@ def test_a_sample_holds_its_sound_and_its_boxes():
     assert base64.b64decode(file) == SAMPLE.download[1]
     image = figure.one("img")
     drawn = boxes(image) + boxes(image, "given")
-    told = [(b.x / 10, (b.y - 57.5) / 9, b.width / 10, b.height / 9) for b in PICTURE.boxes]
+    told = [(x / 10, (y - 57.5) / 9, wide / 10, high / 9) for x, y, wide, high in PICTURE.boxes]
     np.testing.assert_allclose(drawn, told, atol=1e-5)
     assert image.attributes["alt"] == "three notes"
 
 
 def test_pictures_side_by_side_share_their_axes():
     """Guards against a short piece as wide as a long one, and octaves of different heights."""
-    higher = replace(
-        PICTURE, seconds=10.0, width=20, top=78.5, ticks=(Tick(60, "C4"), Tick(72, "C5"))
-    )
+    higher = replace(PICTURE, seconds=10.0, width=20, top=78.5, ticks={60: "C4", 72: "C5"})
     tree = shown(Samples(tuple(replace(SAMPLE, picture=p) for p in (PICTURE, higher))))
     for figure, share in zip(tree.all("figure", "sample"), (2.5 / 10, 10 / 20), strict=True):
         box = boxes(figure.one("img"))[0]
@@ -250,14 +248,14 @@ def test_pictures_side_by_side_share_their_axes():
 
 def test_shades_fill_the_picture():
     """Checks the pixels of the image, decoded: transparent where it is quiet, black where loud."""
-    cells = bytes([0, 100, 255, 30, 60, 90])
-    picture = replace(PICTURE, width=3, heatmap=Heatmap(3, 2, cells), boxes=())
+    cells = np.array([[0, 100, 255], [30, 60, 90]], np.uint8)
+    picture = replace(PICTURE, width=3, heatmap=cells, boxes=())
     svg = drawing(shown(Samples((replace(SAMPLE, picture=picture),))).one("img"))
     head, _, data = svg.one("image").attributes["xlink:href"].partition(",")
     assert head == "data:image/png;base64"
     pixels = matplotlib.image.imread(BytesIO(base64.b64decode(data)), format="png")
     assert (pixels[:, :, :3] == 0).all()
-    np.testing.assert_allclose(255 * pixels[:, :, 3].reshape(-1), list(cells), atol=8)
+    np.testing.assert_allclose(255 * pixels[:, :, 3], cells, atol=8)
 
 
 # ---- tables -------------------------------------------------------------------------------------

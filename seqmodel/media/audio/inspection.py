@@ -14,10 +14,10 @@ from seqmodel.media.audio.frames import AudioSettings, Windows, sample_blocks
 from seqmodel.media.audio.reader import Recording
 from seqmodel.media.definitions import FrameDefinition, Pieces
 from seqmodel.media.input import naming
-from seqmodel.media.samples import Heatmap, Picture, Tick
+from seqmodel.media.samples import Picture
 from seqmodel.media.sound import FULL_SCALE
 from seqmodel.media.words import plural
-from seqmodel.plots import ACCENT, PRIMARY, caption, png_bytes, wide_figure
+from seqmodel.plots import ACCENT, PRIMARY, caption, png_bytes, wide_figure, write_lines
 
 # ---- plots ---------------------------------------------------------------------------------------
 
@@ -100,10 +100,10 @@ def spectrogram_picture(frames: NDArray[np.float32], definition: FrameDefinition
         bottom=0.0,
         top=rate / 2000,
         boxes=(),
-        ticks=tuple(Tick(khz, f"{khz:g} kHz") for khz in _tick_values(rate / 2000)),
+        ticks={khz: f"{khz:g} kHz" for khz in _tick_values(rate / 2000)},
         summary=f"spectrogram: {seconds:.1f} s at {rate:,} Hz, from {MIN_DB:.0f} to {MAX_DB:.0f} "
         f"dB; {level}",
-        heatmap=Heatmap(len(power), rows, cells.tobytes()),
+        heatmap=cells,
     )
 
 
@@ -221,9 +221,7 @@ def inspect_splits(splits: Mapping[str, Pieces], plot: Path | None, title: str) 
         axes.set_xlabel("value of a sample")
         axes.set_ylabel("share of samples")
         axes.set_title(caption(title), fontsize=10)
-        axes.grid(linewidth=0.5, color="0.85")
-        axes.legend(frameon=False)
-        write_file(plot, png_bytes(figure))
+        write_lines(plot, figure, axes)
     return {"seconds": seconds}
 
 

@@ -56,15 +56,9 @@ def _features(blocks: Iterable[NDArray[np.float32]], rate: int) -> Floats:
     size, hop = max(1, round(0.03 * rate)), max(1, round(0.01 * rate))
     windows, bands = Windows(size, hop), mel_bands(BANDS, size // 2 + 1, rate)
     hann = np.hanning(size + 2)[1:-1]
-    levels = np.log(
-        ENERGY_FLOOR
-        + np.concatenate(
-            [
-                np.abs(np.fft.rfft(windows.of(block) * hann)) ** 2 @ bands.T
-                for block in (*blocks, np.zeros(size, np.float32))  # to have at least one window
-            ]
-        )
-    )
+    silence = np.zeros(size, np.float32)  # so that there is at least one window
+    spectra = (np.abs(np.fft.rfft(windows.of(block) * hann)) for block in (*blocks, silence))
+    levels = np.log(ENERGY_FLOOR + np.concatenate([each**2 @ bands.T for each in spectra]))
     loudest = levels.max(1)
     (audible,) = np.nonzero(loudest >= loudest.max() - LEVEL_RANGE)
     levels = levels[audible[0] : audible[-1] + 1]

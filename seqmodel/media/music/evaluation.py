@@ -22,10 +22,10 @@ from seqmodel.media.music.copies import longest_copies
 from seqmodel.media.music.frames import (
     PianoRollFrames,
     chord_lengths,
+    count_restrikes,
     marks_in,
     note_lengths,
     outer_notes,
-    sounded_before,
     sounding,
     struck,
 )
@@ -87,20 +87,10 @@ def restrike_nats(train: Pieces, split: Pieces) -> float:
     Each note's frequency in `train` is smoothed towards that of all notes, and that towards one
     half. Any other onset follows from the roll and costs nothing.
     """
-
-    def counts(pieces: Pieces) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """How often each of the 88 notes could be struck again, and was."""
-        possible, restruck = np.zeros(NOTES, np.int64), np.zeros(NOTES, np.int64)
-        for frames in pieces:
-            can_restrike = sounded_before(frames) & (sounding(frames) > 0)
-            possible += can_restrike.sum(axis=0)
-            restruck += (can_restrike & struck(frames)).sum(axis=0)
-        return possible, restruck
-
-    possible, restruck = counts(train)
+    restruck, possible = count_restrikes(train)
     overall = (restruck.sum() + PRIOR / 2) / (possible.sum() + PRIOR)
     p = (restruck + PRIOR * overall) / (possible + PRIOR)
-    possible, restruck = counts(split)
+    restruck, possible = count_restrikes(split)
     return -float((restruck * np.log(p) + (possible - restruck) * np.log(1 - p)).sum())
 
 

@@ -252,12 +252,19 @@ class Events:
         begins = (self.status[number] >= 0x90) & (self.data[at + 1] > 0)
         # Above 127 is out of range, but it is where the pitch belongs: clamp it.
         key = self.channel_key[number] << 7 | np.minimum(self.data[at], 127)
-        found = _pair_notes(key, begins, number, self.ticks, close, pause)
-        if not hits:
-            return found
         drums = begins & (key >> 7 & 15 == DRUM_CHANNEL)
-        left = np.flatnonzero(drums & ~np.isin(number, found[:, 0]))
-        return np.concatenate([found, np.stack([number[left], number[left], key[left]], axis=1)])
+        strikes = np.stack([number, number, key], axis=1)[drums]
+        # By key, then in order: sorting numbers is faster than sorting their places.
+        bits = len(key).bit_length()
+        order = np.sort(key << bits | np.arange(len(key))) & ((1 << bits) - 1)
+        key, begins, number = key[order], begins[order], number[order]
+        if close and (begins[1:] & begins[:-1] & (key[1:] == key[:-1])).any():
+            ending = begins | ~_still_sounds(key, begins, self.ticks[number], pause)
+            key, begins, number = key[ending], begins[ending], number[ending]
+        ends = np.flatnonzero((key[1:] == key[:-1]) & begins[:-1] & (close | ~begins[1:]))
+        found = np.stack([number[ends], number[ends + 1], key[ends]], axis=1)
+        left = strikes[~np.isin(strikes[:, 0], found[:, 0])] if hits else strikes[:0]
+        return np.concatenate([found, left])
 
     def legacy_ends(self) -> list[int]:
         ends = np.cumsum([len(track.lengths) for track in self.tracks]).tolist()
@@ -267,22 +274,6 @@ class Events:
             for track, end in zip(self.tracks, ends, strict=True)
             if self.data[track.position - size : track.position].tobytes() == LEGACY_END
         ]
-
-
-def _pair_notes(
-    key: NDArray[np.int64], begins: NDArray[np.bool_], number: NDArray[np.int64],
-    ticks: NDArray[np.int64], close: bool, pause: int,
-) -> NDArray[np.int64]:  # fmt: skip
-    """`Events.notes` of what begins or ends one, in order of the file."""
-    # By key, then in order: sorting numbers is faster than sorting their places.
-    bits = len(key).bit_length()
-    order = np.sort(key << bits | np.arange(len(key))) & ((1 << bits) - 1)
-    key, begins, number = key[order], begins[order], number[order]
-    if close and (begins[1:] & begins[:-1] & (key[1:] == key[:-1])).any():
-        ending = begins | ~_still_sounds(key, begins, ticks[number], pause)
-        key, begins, number = key[ending], begins[ending], number[ending]
-    ends = np.flatnonzero((key[1:] == key[:-1]) & begins[:-1] & (close | ~begins[1:]))
-    return np.stack([number[ends], number[ends + 1], key[ends]], axis=1)
 
 
 def _still_sounds(

@@ -12,7 +12,7 @@ Hits of a kit have no length: a 1 in its frames, (T, 47), is a hit, also where t
 one. What is said below of frames (T, 88) holds for them too.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, get_args
 
@@ -102,6 +102,17 @@ def sounded_before(frames: NDArray[np.uint8]) -> NDArray[np.bool_]:
     before = np.zeros(roll.shape, np.bool_)
     before[1:] = roll[:-1]
     return before
+
+
+def count_restrikes(pieces: Iterable[NDArray[np.uint8]]) -> tuple[NDArray[Any], NDArray[Any]]:
+    """How often each of N notes is struck while it sounds, and could have been: (N,) each."""
+    struck, chances = list[NDArray[Any]](), list[NDArray[Any]]()
+    for piece in pieces:
+        sounds, begins = np.split(piece > 0, 2, axis=1)
+        free = sounds[1:] & sounds[:-1]
+        struck.append((free & begins[1:]).sum(axis=0))
+        chances.append(free.sum(axis=0))
+    return np.sum(struck, axis=0), np.sum(chances, axis=0)
 
 
 def with_onsets(roll: NDArray[np.uint8]) -> NDArray[np.uint8]:
@@ -252,10 +263,10 @@ def unpack(packed: NDArray[np.uint8], size: int) -> NDArray[np.uint8]:
     return np.ascontiguousarray(bits[:, :size])  # ten times as fast as along an axis
 
 
-def fold(pitch: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Pitches moved into the piano's range by as few octaves as possible."""
-    pitch = np.where(pitch < LOWEST_PITCH, LOWEST_PITCH + (pitch - LOWEST_PITCH) % 12, pitch)
-    return np.where(pitch > HIGHEST_PITCH, HIGHEST_PITCH - (HIGHEST_PITCH - pitch) % 12, pitch)
+def fold(pitch: Any, lowest: int = LOWEST_PITCH, highest: int = HIGHEST_PITCH) -> NDArray[Any]:
+    """Pitches moved into a range, by default the piano's, by as few octaves as possible."""
+    pitch = np.where(pitch < lowest, lowest + (pitch - lowest) % 12, pitch)
+    return np.where(pitch > highest, highest - (highest - pitch) % 12, pitch)
 
 
 # ---- frames --------------------------------------------------------------------------------------

@@ -38,9 +38,9 @@ from seqmodel.media.music.kit import sound_name
 from seqmodel.media.music.parts import FAMILIES, parts_of
 from seqmodel.media.music.placing import Tally
 from seqmodel.media.music.published import read_published
-from seqmodel.media.samples import Box, Picture, Tick
+from seqmodel.media.samples import Picture
 from seqmodel.media.words import plural, printable
-from seqmodel.plots import ACCENT, DARK, PRIMARY, caption, png_bytes, wide_figure
+from seqmodel.plots import ACCENT, DARK, PRIMARY, caption, png_bytes, wide_figure, write_lines
 
 # ---- plots ---------------------------------------------------------------------------------------
 
@@ -70,18 +70,14 @@ def piano_roll_png(
 
     figure, axes = wide_figure(4)
     rows, roll = rows_of(frames), sounding(frames)
-    hop = max(1, -(-len(frames) // COLUMNS))
-    columns = []
-    for start in range(0, len(frames), hop):
-        part = frames[start : start + hop]
-        shades = sounding(part).copy()
-        if given is not None:
-            shades[given[start : start + hop]] *= 2
-        if has_onsets(frames):
-            shades[struck(part)] += 2
-        columns.append(shades.max(axis=0))
+    hop, shades = max(1, -(-len(frames) // COLUMNS)), roll.copy()
+    if given is not None:
+        shades[given] *= 2
+    if has_onsets(frames):
+        shades[struck(frames)] += 2
+    columns = np.maximum.reduceat(shades, np.arange(0, len(frames), hop))
     axes.imshow(
-        np.array(columns, np.uint8).reshape(-1, len(rows)).T,
+        columns.T,
         origin="lower",
         aspect="auto",
         interpolation="nearest",
@@ -103,7 +99,7 @@ def piano_roll_png(
     return png_bytes(figure)
 
 
-def _tick_names(rows: range, low: float, high: float) -> dict[int, str]:
+def _tick_names(rows: range, low: float, high: float) -> dict[float, str]:
     marks = LANDMARKS if rows == KIT else {c: note_name(c) for c in range(0, 128, OCTAVE)}
     return {key: name for key, name in marks.items() if low <= key <= high}
 
@@ -120,9 +116,7 @@ def plot_note_frequencies(
         axes.set_xticks([*ticks], [*ticks.values()])
     axes.set_ylabel("share of frames in which it sounds")
     axes.set_title(caption(title), fontsize=10)
-    axes.grid(linewidth=0.5, color="0.85")
-    axes.legend(frameon=False)
-    write_file(path, png_bytes(figure))
+    write_lines(path, figure, axes)
 
 
 def piano_roll_picture(
@@ -141,23 +135,20 @@ def piano_roll_picture(
     pitches = notes[:, 2] if len(notes) else np.array([MIDDLE_C])
     low, high = int(pitches.min()), int(pitches.max())
     is_given = np.zeros(len(notes), bool) if given is None else given_notes(notes, given)
-    boxes = [
-        tuple(Box(begin, pitch - 0.5, end - begin, 1) for begin, end, pitch in part.tolist())
-        for part in (notes[~is_given], notes[is_given])
-    ]
+    begin, end, pitch = notes.T
+    boxes = np.stack([begin, pitch - 0.5, end - begin, np.ones(len(notes))], axis=1)
     span = f" from {note_name(low)} to {note_name(high)}" if len(notes) else ""
     what = f"piano-roll: {plural(len(notes), 'note')}{span}"
     if is_kit(frames):
         what = f"drums: {plural(len(notes), 'hit')}"
-    ticks = _tick_names(rows_of(frames), low - MARGIN, high + MARGIN)
     return Picture(
         seconds=len(frames) * definition.grid.seconds_per_frame(tempo),
         width=len(frames),
         bottom=low - MARGIN - 0.5,
         top=high + MARGIN + 0.5,
-        boxes=boxes[0],
-        given=boxes[1],
-        ticks=tuple(Tick(pitch, name) for pitch, name in ticks.items()),
+        boxes=boxes[~is_given].tolist(),
+        given=boxes[is_given].tolist(),
+        ticks=_tick_names(rows_of(frames), low - MARGIN, high + MARGIN),
         summary=f"{what} in {plural(len(frames), 'frame')}",
     )
 

@@ -25,9 +25,14 @@ def _tempo(help: str) -> Option:
     return Option("tempo", float, help, least=MIN_TEMPO, most=MAX_TEMPO)
 
 
+SPAN = "FROM:TO"
 STEP_SECONDS = Option(
     "step_seconds", str, "MIDI: frames of this many seconds instead.", metavar="SECONDS"
 )
+
+
+def _of_fill(name: str, kind: type, help: str, **more: Any) -> Option:
+    return Option(name, kind, f"With --fill: {help}", **more)
 
 
 def _drums(default: str) -> Option:
@@ -146,36 +151,24 @@ class Music(Medium):
             "all at once if several are given.",
             metavar="FILE",
         ),
-        Option(
-            "bars",
-            str,
-            "With --fill: these bars, including the last; the first is 1.",
-            metavar="FROM:TO",
-        ),
-        Option(
-            "frames",
-            str,
-            "With --fill: these frames, excluding the last; the first is 0.",
-            metavar="FROM:TO",
-        ),
-        Option("time", str, "With --fill: between these times, in seconds.", metavar="FROM:TO"),
-        Option("notes", str, "With --fill: these notes, such as C2:B3.", metavar="LOW:HIGH"),
-        Option("below", bool, "With --fill: all notes below the top voice, to harmonise a melody."),
-        Option(
-            "above", bool, "With --fill: all notes above the bottom voice; with --below, between."
-        ),
-        Option(
+        _of_fill("bars", str, "these bars, including the last; the first is 1.", metavar=SPAN),
+        _of_fill("frames", str, "these frames, excluding the last; the first is 0.", metavar=SPAN),
+        _of_fill("time", str, "between these times, in seconds.", metavar=SPAN),
+        _of_fill("notes", str, "these notes, such as C2:B3.", metavar="LOW:HIGH"),
+        _of_fill("below", bool, "all notes below the top voice, to harmonise a melody."),
+        _of_fill("above", bool, "all notes above the bottom voice; with --below, between."),
+        _of_fill(
             "particles",
             int,
-            "With --fill: the number of competing drafts; more fit better but take longer.  "
+            "the number of competing drafts; more fit better but take longer.  "
             f"[default: {PARTICLES}]",
             least=1,
             most=100_000,
         ),
-        Option(
+        _of_fill(
             "sweeps",
             int,
-            "With --fill: how often to redraw, stretch by stretch, given what follows.  "
+            "how often to redraw, stretch by stretch, given what follows.  "
             f"[default: {SWEEPS}, or 0 if every frame to the end has a given note]",
             least=0,
             most=1000,

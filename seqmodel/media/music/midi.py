@@ -141,8 +141,6 @@ class Score:
     @property
     def median_tempo(self) -> float:
         """Beats per minute, half of its time faster, half slower."""
-        if len(self.tempo) == 1:
-            return 60e6 / int(self.tempo[0])
         ends = np.append(self.tempo_tick[1:], max(self.last_tick, 1))
         ticks = np.maximum(np.minimum(ends, ends[-1]) - self.tempo_tick, 0)
         order = np.argsort(-self.tempo)

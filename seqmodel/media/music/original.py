@@ -22,7 +22,6 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
 from operator import itemgetter
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,7 +51,8 @@ from seqmodel.media.music.writing import (
 )
 from seqmodel.media.words import listed, plural
 
-CHANNELS = 16
+CHANNELS, KEYS = 16, (0, 127)
+"""Of MIDI: how many there are, and the lowest and the highest."""
 RELEASE_VELOCITY = 64
 """The velocity of written note-offs, which has no meaning."""
 
@@ -208,7 +208,7 @@ class Original:
             off = self._end(until, key - lowest, given, ticks)
             off = min(off, begins.get((until, key), off))
             moved = key - self._transposed + semitones
-            pitch = key if self._frame.kit else int(fold(np.array([moved]))[0])
+            pitch = key if self._frame.kit else int(fold(moved))
             # Two notes moved onto one key by octaves must not overlap either.
             before = ended[channel, pitch]
             on, off = _between(others[channel][pitch], max(begins[begin, key], before), off)
@@ -413,8 +413,8 @@ class Original:
         score, found = self._score, defaultdict[int, list[Note]](list)
         for n in () if self._frame.kit else np.flatnonzero(score.channel == channel).tolist():
             own = int(score.on_tick[n]), int(score.off_tick[n])
-            pitch = int(_in_range(score.pitch[n] + semitones))
-            found[pitch] += remaining.get(n, [own])
+            pitch = fold(int(score.pitch[n]) + semitones, *KEYS)
+            found[int(pitch)] += remaining.get(n, [own])
         return found
 
     def _encode(
@@ -427,12 +427,8 @@ class Original:
         for track in range(max([len(events.tracks), *(number + 1 for number in added)])):
             of_track = events.track == track
             numbers = np.flatnonzero(of_track & ~removed & ~ends)
-            timed = [
-                (tick, smf.ORIGINAL, _message(events, data, number))
-                for number, tick in zip(
-                    numbers.tolist(), events.ticks[numbers].tolist(), strict=True
-                )
-            ]
+            kept = zip(numbers.tolist(), events.ticks[numbers].tolist(), strict=True)
+            timed = [(tick, smf.ORIGINAL, _message(events, data, n)) for n, tick in kept]
             last = int(events.ticks[of_track].max(initial=0))
             last = last if end is None else min(last, end)
             chunks.append(smf.track_chunk([*timed, *added.get(track, ())], last))
@@ -452,13 +448,8 @@ def _transposed(events: smf.Events, semitones: int) -> bytes:
     pitched = (events.status >= smf.NOTE_OFF) & (events.status < smf.CONTROL)
     at = events.at[pitched & (events.status & 15 != DRUM_CHANNEL)]
     if semitones:
-        data[at] = _in_range(np.minimum(data[at], 127) + np.int64(semitones))
+        data[at] = fold(np.minimum(data[at], 127) + np.int64(semitones), *KEYS)
     return data.tobytes()
-
-
-def _in_range(pitch: Any) -> Any:
-    """Pitches moved into MIDI's range by as few octaves as possible."""
-    return np.where(pitch < 0, pitch % 12, np.where(pitch > 127, 127 - (127 - pitch) % 12, pitch))
 
 
 def _between(others: Sequence[Note], on: int, off: int) -> Note:

@@ -399,28 +399,22 @@ class FilledPiece(ReadFile):
     def _remarks(self, score: Score, *, keep: bool) -> list[str]:
         frame = self._frame
         pitches = score.pitch.astype(int) + self.transposed
-        placed = in_frames(score, frame)
-        steps = frame.grid.steps_per_beat
+        off_keys = (pitches < LOWEST_PITCH) | (pitches > HIGHEST_PITCH)
+        placed, steps = in_frames(score, frame), frame.grid.steps_per_beat or 0
+        off_grid = score.on_tick[placed] * steps % score.ticks_per_unit
         dropped = set(score.channel[~placed].tolist())
+        drums = DRUM_CHANNEL in dropped
         remarks = {
             f"was repaired: {', '.join(score.remarks)}": score.remarks,
             f"was transposed by {self.transposed:+d} semitones, its tonic to C as in training, and "
             "is written in its own key": self.transposed,
         }
         lost = {
-            "has notes off the keyboard, moved there by octaves": (
-                not frame.kit and ((pitches < LOWEST_PITCH) | (pitches > HIGHEST_PITCH)).any()
-            ),
-            "changes its tempo, but the new file does not": (
-                steps and (score.tempo != score.tempo[0]).any()
-            ),
-            f"has notes off the run's grid ({frame.grid}), moved onto it": (
-                steps and (score.on_tick[placed] * steps % score.ticks_per_unit).any()
-            ),
-            "has drums, which are dropped": DRUM_CHANNEL in dropped and not frame.kit,
-            "has drums on keys without a sound, which are dropped": (
-                DRUM_CHANNEL in dropped and frame.kit
-            ),
+            "has notes off the keyboard, moved there by octaves": not frame.kit and off_keys.any(),
+            "changes its tempo, but the new file does not": steps and np.ptp(score.tempo),
+            f"has notes off the run's grid ({frame.grid}), moved onto it": off_grid.any(),
+            "has drums, which are dropped": drums and not frame.kit,
+            "has drums on keys without a sound, which are dropped": drums and frame.kit,
             "has notes besides drums, which are dropped": dropped - {DRUM_CHANNEL},
         }
         shown = remarks if keep else remarks | lost

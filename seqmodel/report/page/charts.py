@@ -100,7 +100,7 @@ def picture_image(picture: Picture, shared: Picture, colour: str) -> Markup:
     ink = LinearSegmentedColormap.from_list("ink", INK, SHADES)
     draw_picture(axes, picture, picture.seconds, colour=colour, given=GREY, shades=ink)
     axes.set(xlim=(0, shared.seconds), ylim=(shared.bottom, shared.top), xlabel="seconds")
-    axes.set_yticks([level.y for level in shared.ticks], [level.name for level in shared.ticks])
+    axes.set_yticks([*shared.ticks], [*shared.ticks.values()])
     content = quote(svg_text(figure), safe=" /:;,=()'")  # shorter than base64
     return tag("img", src=f"data:image/svg+xml,{content}", alt=picture.summary)
 

@@ -305,7 +305,7 @@ class Samples:
             seconds=max(picture.seconds for picture in pictures),
             bottom=min(picture.bottom for picture in pictures),
             top=max(picture.top for picture in pictures),
-            ticks=tuple(sorted({level for picture in pictures for level in picture.ticks})),
+            ticks=dict(sorted(tick for picture in pictures for tick in picture.ticks.items())),
         )
         figures = (sample.markup(styles, axes) for sample in self.samples)
         return joined(tag("h3", "Samples"), notes(self.notes), *figures)

@@ -390,6 +390,9 @@ def test_into_a_track(song):
         high, low = ([each[:2] for each in sorted(bass) if each[2] == key] for key in (71, 38))
         assert high == [(120 * t, 120 * t + 120) for t in range(16, 32)]
         assert low[:2] == [(7, 2411), (2411, 2880)]
+    _, data = redrawn(song, free, states, into="Bass", semitones=-5)
+    moved = [each[:2] for each in sorted(notes_of(read(data).tracks[2])) if each[2] == 38 - 5]
+    assert moved[:2] == [(7, 2411), (2411, 2880)]
     _, data = redrawn(song, free, states, into="1")  # which has no notes, and so no channel
     assert {each[3] for each in notes_of(read(data).tracks[0])} == {2}
 
