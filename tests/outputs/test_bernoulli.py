@@ -1,4 +1,4 @@
-"""The Bernoulli output: exact nats, a start at the marginals, and draws by their rule."""
+"""The Bernoulli output: exact nats, what strikes cost, and draws by their rule."""
 
 import numpy as np
 import pytest
@@ -8,7 +8,6 @@ from scores import both, compiled
 from torch.distributions import Bernoulli
 
 from seqmodel.outputs.bernoulli import BernoulliOutput
-from seqmodel.outputs.notes import free_strikes
 from seqmodel.outputs.protocol import Window
 
 
@@ -18,13 +17,6 @@ def tensors(states, dtype=torch.float64):
     return frames, torch.cat([torch.zeros_like(frames[:1]), frames[:-1]])
 
 
-def logits_and_frames(notes=6, scale=3.0, more=0):
-    draw = torch.Generator().manual_seed(0)
-    logits = scale * torch.randn(9, 4, notes + more, generator=draw, dtype=torch.float64)
-    frames = (torch.rand(9, 4, notes, generator=draw, dtype=torch.float64) < 0.4).double()
-    return logits, frames
-
-
 def identity(notes):
     """An output with `end` whose h are its logits."""
     output = BernoulliOutput(notes + 1, notes, end=True)
@@ -32,15 +24,6 @@ def identity(notes):
         output.linear.weight.copy_(torch.eye(notes + 1))
         output.linear.bias.zero_()
     return output
-
-
-@pytest.mark.parametrize("end", [False, True])
-def test_nats_are_those_of_independent_bernoullis(end):
-    """With `end` the extra logit must not leak into the frame's score."""
-    logits, frames = logits_and_frames(more=int(end))
-    ours = BernoulliOutput(3, 6, end=end).nats(logits, frames)
-    theirs = -Bernoulli(logits=logits[..., :6]).log_prob(frames).sum(-1)
-    torch.testing.assert_close(ours, theirs, rtol=1e-13, atol=1e-13)
 
 
 @both
@@ -62,25 +45,6 @@ def test_nats_and_slopes_of_a_confident_model_are_exact(score, dtype):
         np.testing.assert_allclose(h.grad.flatten()[:6], np.resize(slopes, 6), **close)
 
 
-def test_the_end_is_scored_by_the_last_logit_alone():
-    logits, _ = logits_and_frames(more=1)
-    last = torch.zeros(9, 4, dtype=torch.float64)
-    last[-1] = 1
-    ours = identity(6).double().end_score(logits, last)
-    torch.testing.assert_close(ours, -Bernoulli(logits=logits[..., 6]).log_prob(last))
-
-
-@pytest.mark.parametrize("end", [False, True])
-def test_it_starts_at_the_marginals(end):
-    """A note that never or always sounds may still change: half a count for either outcome."""
-    counts = np.array([0, 1, 30, 99, 100])
-    output = BernoulliOutput(3, 5, end=end)
-    output.start_at_marginals(counts, frames=100, pieces=4)
-    p = torch.sigmoid(output(torch.zeros(3))).detach().numpy()
-    expected = [(n + 0.5) / 101 for n in [0, 1, 30, 99, 100] + [4] * end]
-    np.testing.assert_allclose(p, expected, rtol=1e-5)
-
-
 @pytest.mark.parametrize("temperature", [0.0, 0.5, 1.0])
 def test_a_uniform_below_the_probability_is_a_note(temperature):
     """The documented rule that makes draws reproducible; [0, 1), so that p = 0 never sounds."""
@@ -94,24 +58,6 @@ def test_a_uniform_below_the_probability_is_a_note(temperature):
     ends = output.ends(logits.expand(500, 8), uniforms)  # ignores temperature
     assert torch.equal(ends, uniforms[:, 7] < torch.sigmoid(torch.tensor(-1.0)))
     assert not BernoulliOutput(3, 4).ends(torch.zeros(1, 3), torch.zeros(1, 5))
-
-
-# ---- onsets -------------------------------------------------------------------------------------
-
-
-def test_the_roll_costs_the_same_and_each_free_strike_one_bernoulli():
-    """Keeps figures comparable: the score minus onset_nats is that of the roll alone."""
-    frames, past = tensors(random_states(1, 40, 3, 7))
-    logits = 2 * torch.randn(40, 3, 14, dtype=torch.float64)
-    output = BernoulliOutput(2, 7, onsets=True).double()
-    roll = BernoulliOutput(2, 7).double().nats(logits[..., :7], frames[..., :7])
-    nats = output.nats(logits, frames, past)
-    again = (frames[..., :7] * past[..., :7]).bool()
-    coins = -Bernoulli(logits=logits[..., 7:]).log_prob(frames[..., 7:])
-    assert again.float().mean() > 0.1
-    torch.testing.assert_close(nats, roll + coins.where(again, torch.zeros(())).sum(-1))
-    torch.testing.assert_close(output.onset_nats(logits, frames, past), nats - roll)
-    assert torch.equal(free_strikes(frames, past), again)
 
 
 def test_nothing_is_scored_or_drawn_without_the_frames_before():
