@@ -9,14 +9,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from noise import prepared
 
 from seqmodel.data.dataset import open_dataset
-from seqmodel.data.prepare import prepare
-from seqmodel.data.sources import find_sources
 from seqmodel.errors import SeqmodelError
 from seqmodel.media.music.frames import PianoRollFrames
 from seqmodel.media.music.grid import Grid
-from seqmodel.media.music.published import read_published
 from seqmodel.media.music.voices import assignment_nats, voices_cost
 
 R = -1
@@ -86,8 +84,7 @@ def chorales(tmp_path):
             found[k] = random.integers(59, 64, (20 + k, 4)).astype(float)
             found[k][found[k] == 59] = -1
         np.savez(tmp_path / f"{split}.npz", **{split: found})
-    sources = find_sources([str(tmp_path / f"{split}.npz") for split in ("train", "valid")])
-    prepare(sources, tmp_path / "d", PianoRollFrames(Grid.of_beats(4)))
+    prepared(tmp_path, tmp_path / "d", PianoRollFrames(Grid.of_beats(4)))
     return tmp_path / "d"
 
 
@@ -118,13 +115,3 @@ def test_voices_that_do_not_sing_the_notes(chorales, wrong):
     dataset = open_dataset(chorales)
     with pytest.raises(SeqmodelError, match="piece 0 of valid do not sing its notes"):
         voices_cost(dataset["valid"], dataset["train"])
-
-
-def test_the_chorales(shared_data):
-    """The figure in docs: a context that no longer holds a voice to its line costs more."""
-    chorales = read_published(shared_data / "music/jsb16/Jsb16thSeparated.json").pieces
-    learned = Counter()
-    for roll in chorales["train"]:
-        learned += assignment_nats(roll.pitches, learned)[1]
-    nats = np.concatenate([assignment_nats(r.pitches, learned)[0] for r in chorales["valid"]])
-    assert round(nats.mean(), 4) == 0.0668
