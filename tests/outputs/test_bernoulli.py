@@ -17,11 +17,12 @@ def tensors(states, dtype=torch.float64):
     return frames, torch.cat([torch.zeros_like(frames[:1]), frames[:-1]])
 
 
-def identity(notes):
+def identity(notes, *, onsets=False):
     """An output with `end` whose h are its logits."""
-    output = BernoulliOutput(notes + 1, notes, end=True)
+    numbers = notes * (1 + onsets)
+    output = BernoulliOutput(numbers + 1, notes, end=True, onsets=onsets)
     with torch.no_grad():
-        output.linear.weight.copy_(torch.eye(notes + 1))
+        output.linear.weight.copy_(torch.eye(numbers + 1))
         output.linear.bias.zero_()
     return output
 
@@ -45,21 +46,6 @@ def test_nats_and_slopes_of_a_confident_model_are_exact(score, dtype):
         np.testing.assert_allclose(h.grad.flatten()[:6], np.resize(slopes, 6), **close)
 
 
-@pytest.mark.parametrize("temperature", [0.0, 0.5, 1.0])
-def test_a_uniform_below_the_probability_is_a_note(temperature):
-    """The documented rule that makes draws reproducible; [0, 1), so that p = 0 never sounds."""
-    logits = torch.tensor([-200.0, -3.0, -1.0, 0.1, 0.7, 2.0, 30.0, -1.0])  # the last: the end
-    uniforms = torch.from_numpy(np.random.default_rng(5).random((500, 8)))
-    uniforms[0] = 0
-    output = identity(7)
-    p = torch.sigmoid(logits / temperature) if temperature else (logits > 0).float()
-    frames = output.draw(logits.expand(500, 8), None, uniforms, temperature)
-    assert torch.equal(frames > 0, (uniforms < p)[:, :7])
-    ends = output.ends(logits.expand(500, 8), uniforms)  # ignores temperature
-    assert torch.equal(ends, uniforms[:, 7] < torch.sigmoid(torch.tensor(-1.0)))
-    assert not BernoulliOutput(3, 4).ends(torch.zeros(1, 3), torch.zeros(1, 5))
-
-
 def test_nothing_is_scored_or_drawn_without_the_frames_before():
     """Guards against treating all bits as free: a wrong figure that nobody would notice."""
     output = BernoulliOutput(4, 3, onsets=True)
@@ -74,18 +60,29 @@ def test_nothing_is_scored_or_drawn_without_the_frames_before():
             attempt()
 
 
-@pytest.mark.parametrize("temperature", [0.0, 0.7, 1.0])
-def test_notes_are_struck_after_silence_and_otherwise_at_their_probability(temperature):
-    """Never held after silence, never struck without sounding; a stated uniform decides each."""
-    logits = torch.tensor([0.5, 0.5, 40.0, -40.0, -1.0, -1.0, 0.3, 40.0])
-    past = torch.from_numpy(as_frames(np.array([OFF, HELD, STRUCK, STRUCK]))).float()
+@pytest.mark.parametrize("onsets", [False, True])
+@pytest.mark.parametrize("temperature", [0.0, 0.5, 1.0])
+def test_a_uniform_below_the_probability_is_a_note(temperature, onsets):
+    """The documented rule that makes draws reproducible; [0, 1), so that p = 0 never sounds.
+
+    Never held after silence, never struck without sounding.
+    """
+    logits = torch.tensor(
+        [-200.0, 0.5, 0.7, 40.0, 40.0, -1.0, 0.3, -3.0, -1.0]
+    )  # the last: the end
     uniforms = torch.from_numpy(np.random.default_rng(5).random((500, 9)))
-    output = BernoulliOutput(3, 4, onsets=True)
-    frames = output.draw(logits.expand(500, 8), past.expand(500, 8), uniforms, temperature)
+    uniforms[0] = 0
     p = torch.sigmoid(logits / temperature) if temperature else (logits > 0).float()
-    sounds, again = (uniforms[:, :8] < p).chunk(2, -1)
-    struck = torch.where(past[:4] > 0, sounds & again, sounds)
-    assert torch.equal(frames > 0, torch.cat([sounds, struck], 1))
+    expected, past = (uniforms < p)[:, :8], None
+    if onsets:
+        states = np.array([STRUCK, OFF, HELD, STRUCK])
+        past = torch.from_numpy(as_frames(states)).float().expand(500, 8)
+        sounds, again = expected.chunk(2, 1)
+        expected = torch.cat([sounds, sounds & (again | (past[:, :4] == 0))], 1)
+    output, h = identity(8 // (1 + onsets), onsets=onsets), logits.expand(500, 9)
+    assert torch.equal(output.draw(h, past, uniforms, temperature) > 0, expected)
+    ends = output.ends(h, uniforms)  # ignores temperature
+    assert torch.equal(ends, uniforms[:, 8] < torch.sigmoid(torch.tensor(-1.0)))
 
 
 def test_figures_count_notes_and_report_the_cost_of_strikes():
