@@ -63,6 +63,7 @@ def test_every_usual_name_of_a_folder_places_what_is_in_it(medium):
     for file in ("c", "d", "deep/b"):
         expected[f"in/linked/valid/{file}.{kind}"] = "valid"
     assert placed("in") == expected | {f"in/test/d.{kind}": "test"}
+    assert placed("in/x/TEST/y") == {f"in/x/TEST/y/a.{kind}": None}  # above the source
 
 
 @pytest.mark.parametrize(
