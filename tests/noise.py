@@ -8,6 +8,7 @@ import soundfile
 from seqmodel.data.dataset import Split, open_dataset
 from seqmodel.data.prepare import prepare
 from seqmodel.data.sources import find_sources
+from seqmodel.media.audio.frames import AudioSettings
 from seqmodel.media.definitions import Piece
 
 RATE = 8000
@@ -22,10 +23,26 @@ def record(path, samples=1000, *, seed=0, rate=RATE, channels=1, subtype="PCM_16
     return soundfile.read(path, dtype="float32", always_2d=True)[0]
 
 
+def write_recordings(folder, pieces, rate=RATE, **settings):
+    """{split: [samples]} as a prepared dataset."""
+    for split, sounds in pieces.items():
+        (folder / "in" / split).mkdir(parents=True)
+        for k, samples in enumerate(sounds):
+            path = folder / "in" / split / f"{k}.wav"
+            soundfile.write(path, samples, rate, subtype="PCM_16")
+    prepared(folder / "in", folder / "data", AudioSettings(**settings))
+    return open_dataset(folder / "data")
+
+
 def prepared(sources, out, settings, **options):
     """`prepare` of a file or folder, or of several, by their names."""
     names = map(str, sources if isinstance(sources, list) else [sources])
     return prepare(find_sources(names), out, settings, **options)
+
+
+def files(out):
+    """The bytes of each file of a dataset."""
+    return {path.name: path.read_bytes() for path in out.iterdir()}
 
 
 def pieces(out):

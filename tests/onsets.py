@@ -27,3 +27,13 @@ def marked(frames, **marks):
     """Frames (T, 176) with these marks (T, 88) as they are drawn and written; others are 0."""
     known = [marks.get(name, np.zeros((len(frames), 88))) for name in MARKS]
     return np.concatenate([frames, *known], axis=1).astype(np.uint8)
+
+
+def restrikes(pieces):
+    """How often each note was struck again while it sounded (88,), and how often it could be."""
+    again, could = np.zeros((2, 88), int)
+    for frames in pieces:
+        for t, note in np.argwhere(frames[1:, :88] & frames[:-1, :88]):
+            again[note] += frames[t + 1, 88 + note]
+            could[note] += 1
+    return again, could

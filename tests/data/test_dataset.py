@@ -5,13 +5,13 @@ import json
 import math
 import os
 import shutil
-import tracemalloc
 from contextlib import suppress
 from itertools import product
 from pathlib import Path
 
 import numpy as np
 import pytest
+from allocation import peak_of
 from refusals import refused
 
 from seqmodel.data.dataset import DATASET_FOLDER, DatasetWriter, open_dataset
@@ -75,11 +75,9 @@ def test_a_shard_is_read_piece_by_piece(tmp_path, write_dataset):
     pieces = [np.eye(5000, 88, dtype=np.uint8)] * 40
     split = write_dataset(tmp_path, {"train": pieces})["train"]
     split.read_rows(0)
-    tracemalloc.start()
-    for k in range(len(split)):
-        assert len(split.read_rows(k, 4000)) == 1000
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
+    found = []
+    peak = peak_of(lambda: found.extend(len(split.read_rows(k, 4000)) for k in range(40)))
+    assert found == [1000] * 40
     assert peak < 5 * pieces[0].nbytes / 8  # of 40
 
 
@@ -151,16 +149,6 @@ def test_a_changed_byte_is_found_when_its_piece_is_read(
     np.testing.assert_array_equal(open_dataset(folder)["valid"][-1], expected[-1])
 
 
-def test_the_same_pieces_make_the_same_bytes(tmp_path, dataset, rolls, write_dataset):
-    again = write_dataset(tmp_path / "again", rolls)
-    ours, theirs = (
-        {path.name: path.read_bytes() for path in data.folder.iterdir()}
-        for data in (again, dataset)
-    )
-    assert ours == theirs
-    assert again.fingerprint() == dataset.fingerprint()
-
-
 def test_other_data_have_a_different_fingerprint(
     tmp_path, dataset, audio_dataset, rolls, write_dataset
 ):
@@ -221,6 +209,8 @@ def test_a_damaged_shard_header_is_an_error(copy):
         ("frame", {}, "holds frames that are not valid music frames: frame.restrike is missing"),
         ("frame", None, "frame must be an object, not null"),
         ("frame:grid", {"steps_per_beat": -1}, "holds an impossible grid: "),
+        ("frame:grid", {"steps_per_beat": True}, "holds an invalid grid: "),
+        ("frame:grid", {"steps": 4}, "holds an invalid grid: "),
         ("frame:drums", "no", "frame.drums must be true or false, not 'no'"),
         ("frame:restrike", "open", "frame.restrike must be one of close, discard"),
     ],

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import soundfile
 import soxr
-from noise import RATE, make_corpus, pieces, prepared, record, split_by_hash
+from noise import RATE, make_corpus, pieces, prepared, record
 from refusals import refused
 from test_files import full_disk
 
@@ -126,26 +126,6 @@ def test_an_older_dataset_of_floats_is_still_read(tmp_path, recordings):
     assert dataset.frame == frame
     for piece, frames in zip(samples, dataset["train"], strict=True):
         np.testing.assert_array_equal(frames.ravel(), piece)
-
-
-def test_without_folders_the_content_decides_however_it_is_stored(corpus, tmp_path):
-    """A FLAC copy of a WAV is the same recording, and adding a 24-bit file moves no other."""
-    prepared(corpus, tmp_path / "wav", AudioSettings())
-    before = pieces(tmp_path / "wav")
-    assert len({split for split, _ in before.values()}) == 3
-    for file in sorted(corpus.iterdir()):
-        soundfile.write(file.with_suffix(".flac"), *soundfile.read(file, dtype="int16"))
-        samples = soundfile.read(file, dtype="float32")[0]
-        assert before[str(file)][0] == split_by_hash(samples.tobytes())
-        file.unlink()
-    record(corpus / "fine.wav", 500, seed=99, subtype="PCM_24")
-    prepared(corpus, tmp_path / "flac", AudioSettings())
-    after = pieces(tmp_path / "flac")
-    assert len(after) == 41
-    for source, (split, samples) in before.items():
-        twin = after[str(Path(source).with_suffix(".flac"))]
-        assert twin[0] == split
-        np.testing.assert_array_equal(samples, twin[1])
 
 
 def test_the_standardisation_is_that_of_the_training_split(corpus, tmp_path):

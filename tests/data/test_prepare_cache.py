@@ -11,6 +11,7 @@ import mido
 import numpy as np
 import pytest
 from midi_tracks import notes, save
+from noise import files
 
 from seqmodel.data import prepare as reading
 from seqmodel.data.prepare import prepare
@@ -60,7 +61,7 @@ def dataset(out, cache=None, *, sources="in", progress=lambda done, total: None,
     settings = MEDIA["music"].settings(options)
     found = find_sources([sources])
     prepare(found, Path(out), settings, cache=cache and Path(cache), progress=progress)
-    return {path.name: path.read_bytes() for path in Path(out).iterdir()}
+    return files(Path(out))
 
 
 def test_the_cache_changes_no_byte_and_spares_what_was_read(corpus, read):

@@ -42,8 +42,8 @@ def here(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("medium", MEDIA)
 def test_every_usual_name_of_a_folder_places_what_is_in_it(medium):
-    """Used to know four names only: 16 of 20 pieces in val/ were trained on. A linked folder is
-    followed, and its files placed by the link's own name: it used to be invisible."""
+    """Used to know four names only: 16 of 20 pieces in val/ were trained on. The nearest decides. A
+    linked folder is followed, and its files placed by the link's own name."""
     names = {
         "train": ("train", "Training", "TRAIN"),
         "valid": ("valid", "val", "VAL", "dev", "Dev", "validation", "eval"),
@@ -56,12 +56,14 @@ def test_every_usual_name_of_a_folder_places_what_is_in_it(medium):
         for folder in folders
     }
     expected[f"in/train/.hidden.{kind}"] = "train"
+    expected |= {f"in/valid/train/a.{kind}": "train", f"in/x/TEST/y/a.{kind}": "test"}
     touch(*expected, f"train/deep/b.{kind}", f"train/c.{kind}", f"train/d.{kind}")
     link("in/linked/valid", "../../train")
     link(f"in/test/d.{kind}", f"../../train/d.{kind}")
     for file in ("c", "d", "deep/b"):
         expected[f"in/linked/valid/{file}.{kind}"] = "valid"
     assert placed("in") == expected | {f"in/test/d.{kind}": "test"}
+    assert placed("in/x/TEST/y") == {f"in/x/TEST/y/a.{kind}": None}  # above the source
 
 
 @pytest.mark.parametrize(
@@ -81,12 +83,10 @@ def test_a_file_reached_twice_counts_once_where_a_folder_places_it():
     link("in/zz/train", "../all")
     expected = {f"in/zz/train/{k}.wav": "train" for k in "abc"}
     assert placed("in") == {"in/valid/a.wav": "valid", **expected}
-    assert list(placed("in/again", "in/all", "in/all/a.wav")) == [
-        f"in/again/{k}.wav" for k in "abc"
-    ]
-    assert placed("in/all", str(Path("in/all").resolve())) == {
-        f"in/all/{k}.wav": None for k in "abc"
-    }
+    names = "in/again", "in/all", "in/all/a.wav", "in/all/*.wav", "./in//again/b.wav"
+    assert list(placed(*names)) == [f"in/again/{k}.wav" for k in "abc"]
+    again = placed("in/all", str(Path("in/all").resolve()))
+    assert again == {f"in/all/{k}.wav": None for k in "abc"}
 
 
 def test_links_that_lead_round_in_circles_or_above_the_source_end_and_are_named():
@@ -165,9 +165,8 @@ def test_a_dataset_beside_its_sources_is_none_of_them():
     for out in ("data", "again"):
         found = find_sources(["."])
         prepare(found, Path(out), found.medium.settings({}))
-    assert dict(find_sources(["."]).skipped) == dict.fromkeys(
-        ("again", "data"), "is a prepared dataset"
-    )
+    skipped = dict(find_sources(["."]).skipped)
+    assert skipped == dict.fromkeys(("again", "data"), "is a prepared dataset")
 
 
 def test_json_is_read_where_it_is_named():

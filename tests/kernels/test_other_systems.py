@@ -10,16 +10,15 @@ import numpy as np
 import pytest
 import torch
 from llvmlite import binding, ir
+from noise import write_recordings
 
 from seqmodel.config import MODELS, resolve
-from seqmodel.data.dataset import DatasetWriter, open_dataset
 from seqmodel.kernels.code import jit
 from seqmodel.kernels.code.emit import POINTER, PORTABLE, Target, emitting_for, vector_lanes
 from seqmodel.kernels.code.jit import function
 from seqmodel.kernels.code.wasm import STACK, webassembly
 from seqmodel.kernels.linear.matmul import pack, row_matmul
 from seqmodel.kernels.uniforms import Uniforms
-from seqmodel.media.audio.frames import AudioFrames
 from seqmodel.model.build import with_sizes
 from seqmodel.outputs.registry import OUTPUTS
 from seqmodel.sampling.sampler import Sampler
@@ -39,15 +38,8 @@ One of each shape and each kind of object file."""
 @pytest.fixture(scope="module")
 def session(tmp_path_factory, struck_dataset, audio_dataset, recordings, train):
     """A function that returns the kernels of a session as IR: for a target, of each n-th model."""
-    folder = tmp_path_factory.mktemp("mu-law") / "tones"
-    folder.mkdir()
-    frame = AudioFrames(8000, 10, 20, "mu-law")
-    with DatasetWriter(folder, frame) as writer:
-        for split, pieces in recordings.items():
-            for k, samples in enumerate(pieces):
-                writer.add(split, f"{split}/{k}.wav", [(samples >> 8).astype(np.int8)])
-        writer.finish(frame, {"clip_seconds": None, "skipped": []})
-    datasets = {"binary": struck_dataset, "samples": audio_dataset, "levels": open_dataset(folder)}
+    tones = write_recordings(tmp_path_factory.mktemp("mu-law"), recordings, levels="mu-law")
+    datasets = {"binary": struck_dataset, "samples": audio_dataset, "levels": tones}
     quick = {"hidden": 5, "batch_size": 4, "epochs": 1, "truncate": 200, "weight_noise": 0.1}
     kinds = [(n, model) for n, one in OUTPUTS.items() for model in MODELS if one.fits(model)]
 

@@ -6,12 +6,11 @@ from itertools import cycle, product
 import pytest
 import torch
 from llvmlite import binding, ir
-from torch.nn import functional as F
 
 from seqmodel.kernels.code import emit
-from seqmodel.kernels.code.emit import INT, POINTER, Target, panel_width
+from seqmodel.kernels.code.emit import INT, POINTER, Target
 from seqmodel.kernels.code.jit import Library, compiled_once, function
-from seqmodel.kernels.linear.matmul import matmul, pack, packing, row_matmul
+from seqmodel.kernels.linear.matmul import matmul, pack, row_matmul
 from seqmodel.kernels.linear.outer import outer
 from seqmodel.kernels.run.threads import parallel_for
 
@@ -87,22 +86,6 @@ def test_products_of_a_row(dtype):
     sizes = product([1, 2, 5, 17], [1, 4, 8, 9, 31, 67, 96, 100, 201])
     for adds, (k, columns) in product([False, True], sizes):
         check("row_matmul", dtype, 1, k, columns, adds=adds)
-
-
-@DTYPES
-@THREADS
-@pytest.mark.parametrize("transposed", [False, True])
-def test_panels_hold_every_column(dtype, threads, transposed):
-    for K, N in product(SIZES, SIZES):
-        shape = (N, K) if transposed else (K, N)
-        matrix = torch.randn(*(2 * n for n in shape), dtype=dtype)[::2, ::2]
-        job = packing(matrix, transposed=transposed)
-        parallel_for([job], threads)
-        width = panel_width(matrix.element_size())
-        count = -(-N // width)
-        b = matrix.t() if transposed else matrix
-        filled = F.pad(b, (0, count * width - N)).view(K, count, width)
-        assert torch.equal(job.created["panels"], filled.transpose(0, 1)), (K, N)
 
 
 @DTYPES

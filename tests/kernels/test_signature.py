@@ -59,10 +59,6 @@ def write_scale(e, f, *_):
         b.store(b.fmul(value, factor), e.offset(f["b"], e.mul(t, f["H"]), j))
 
 
-def compiled():
-    return compile_kernel(SCALE, 4, write_scale)
-
-
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
@@ -84,13 +80,13 @@ def compiled():
 def test_fields_that_are_missing_or_not_as_declared_are_refused(wrong, message):
     given = {name: field for name, field in fields(**wrong).items() if field is not ...}
     with pytest.raises((ValueError, TypeError, AttributeError), match=f"(?:{message})"):
-        compiled().job(given)
+        compile_kernel(SCALE, 4, write_scale).job(given)
 
 
 def test_new_arrays_are_made_as_declared():
     """Otherwise the kernel would write beyond them, which the guards here would detect."""
     given = fields(a=torch.arange(30.0).view(5, 6)[:, :3], b=NEW, sums=NEW, counts=NEW, w=NEW)
-    job = compiled().job(given)
+    job = compile_kernel(SCALE, 4, write_scale).job(given)
     found = {name: (array.dtype, array.shape) for name, array in job.created.items()}
     width = panel_width(4)
     assert found == {

@@ -7,12 +7,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from seqmodel.errors import SourceError
-from seqmodel.media.definitions import (
-    FrameDefinition,
-    Medium,
-    Option,
-    Work,
-)
+from seqmodel.media.definitions import FrameDefinition, Medium, Work
 from seqmodel.media.samples import Sampling, Written
 
 LETTERS = "ACGT"
@@ -22,9 +17,6 @@ LETTERS = "ACGT"
 class Letters(FrameDefinition):
     """A frame: which of four letters comes next, stored as its number from 1; 0 is none."""
 
-    complement: bool = False
-    """Read the other strand."""
-
     medium: ClassVar[str] = "dna"
     values: ClassVar[str] = "binary"
     frame_size: ClassVar[int] = 4
@@ -32,10 +24,7 @@ class Letters(FrameDefinition):
     row_shape: ClassVar[tuple[int, ...]] = ()
     fingerprint: ClassVar[bytes] = b"dna"
     variants = range(2)
-
-    @property
-    def labels(self):
-        return ("other strand" if self.complement else "strand as written",)
+    labels = ("strand as written",)
 
     def decode(self, rows):
         return np.eye(5, dtype=np.uint8)[rows][:, 1:]
@@ -50,7 +39,7 @@ class Letters(FrameDefinition):
         return frames[:, ::-1] if variant else frames  # A and T swap places, as do C and G
 
     def to_json(self):
-        return {"complement": self.complement}
+        return {}
 
     def __str__(self):
         return f"letters, {self.labels[0]}"
@@ -73,11 +62,9 @@ class Sequences:
             raise SourceError("holds other letters than A, C, G and T")
         rows = np.array([1 + LETTERS.index(letter) for letter in text], np.uint8)
         content = hashlib.sha256(rows.tobytes()).hexdigest()
-        rows = 5 - rows if self.frame.complement else rows
-        digest = hashlib.sha256(rows.tobytes()).hexdigest()
         pieces, facts = [(str(path), len(rows))], {"guanine": int((rows == 3).sum())}
         yield Work(
-            str(path), content, digest, None, pieces, lambda begin, end: [rows[begin:end]], facts
+            str(path), content, content, None, pieces, lambda begin, end: [rows[begin:end]], facts
         )
 
 
@@ -104,7 +91,7 @@ class Dna(Medium):
     presets: ClassVar = {"default": {"dropout": 0.1}}
     paper_hidden: ClassVar = {}
     paper_params = 1000
-    prepare_options = (Option("complement", bool, "DNA: read the other strand."),)
+    prepare_options = ()
     formats = ("dna",)
     default_length = "12 of DNA"
 
@@ -112,7 +99,7 @@ class Dna(Medium):
         return Letters(**values)
 
     def settings(self, options):
-        return Letters(bool(options.get("complement")))
+        return Letters()
 
     def corpus(self, settings, paths, folder):
         return Sequences(settings)
@@ -123,21 +110,6 @@ class Dna(Medium):
 
     def kind_of_file(self, path):
         return "sequence" if path.suffix == ".dna" else None
-
-    def inspect_file(self, path, options, plot):
-        return {"path": str(path), "kind": "sequence", "letters": len(path.read_text().strip())}
-
-    def file_lines(self, values):
-        return [f"{values['path']}: {values['letters']} letters"]
-
-    def inspect_splits(self, splits, plot, title):
-        return {"guanine": {name: int(split.totals()[2]) for name, split in splits.items()}}
-
-    def split_columns(self, values):
-        return {name: f"{count} G" for name, count in values["guanine"].items()}
-
-    def dataset_lines(self, manifest):
-        return [f"  alphabet {manifest['alphabet']}"]
 
     def sampling(self, frame, request):
         return Copying()

@@ -6,7 +6,7 @@ from statistics import NormalDist
 import numpy as np
 import pytest
 import torch
-from models import clock_of, random_model
+from models import clock_of
 
 from seqmodel.evaluation.likelihood import likelihood
 from seqmodel.model.build import build_model, with_sizes
@@ -85,13 +85,6 @@ def test_a_chord_held_as_long_as_a_last_one_is_evidence_of_the_end(last):
     assert (held.held[10:].diff() >= 0).all()  # to the end, where nothing was ever seen
     held.fit_held([np.zeros(1, int)] * 2)
     assert held.held.isfinite().all()  # pieces of one frame, which is always the last
-
-
-def tied(output, *, lengths=LENGTHS, **options):
-    model = random_model({"model": "tied", "output": output, "end": True} | options, seed=4)
-    model.encoder.clock.start_at(np.array(lengths))
-    model.output.start_ends_at(model.encoder.end_odds)
-    return model
 
 
 def without_evidence(model):

@@ -38,6 +38,9 @@ CASES = {
     "labels of notes alone": (STRUCK, TIED | {"output": "bernoulli", "rests": True}),
     "labels of notes": (STRUCK, TIED | {"rests": True}),
     "labels of sound": (SOUND, {"model": "sample-wise"}),
+    "sound": (SOUND, {"model": "sample-wise", "components": 33, "end": True}),
+    "sound, one component": (SOUND, {"model": "sample-wise", "components": 1}),
+    "levels": (AudioFrames(8000, 9, dtype="mu-law"), {"model": "sample-wise"}),
 }
 
 
@@ -52,7 +55,7 @@ def made(name):
             clock.start_at(np.array([9, 11, 11, 12, 14]))
             output.start_ends_at(model.encoder.end_odds)
         elif output.end:
-            output.linear.bias[-1].sub_(4)
+            (output.ending if frame is SOUND else output.linear).bias[-1].sub_(4)
         if clock and clock.held is not None:
             clock.fit_held(np.arange(1, n) for n in (9, 14, 17))
     if frame.frame_size == 176:

@@ -9,6 +9,7 @@ from seqmodel.data.bundled import FRAMES
 from seqmodel.media.audio.frames import AudioFrames
 from seqmodel.media.registry import medium_of
 from seqmodel.model.build import build_model, with_sizes
+from seqmodel.units.module import Unit
 
 T, B, D = 7, 3, 88
 SOUND = AudioFrames(8000, 3, 7, mean=0.1, deviation=0.25)
@@ -18,8 +19,6 @@ KINDS = {
     "gaussian": {"output": "gaussian", "components": 3},
     "logistic": {"output": "logistic", "components": 3},
 }
-every_kind = pytest.mark.parametrize("kind", KINDS)
-notes = pytest.mark.parametrize("kind", ["music", "a stack"])
 
 
 def model_and_frames(kind, **options):
@@ -37,7 +36,7 @@ def predict(model, frames, carry):
     return model.output(reading.h), reading.after
 
 
-@every_kind
+@pytest.mark.parametrize("kind", KINDS)
 def test_windows_and_steps_equal_one_run(kind):
     """Sampling goes by steps, evaluation by windows: all must be the same model."""
     model, frames = model_and_frames(kind)
@@ -57,23 +56,6 @@ def test_windows_and_steps_equal_one_run(kind):
         carry = type(carry)(state, model.encoder.append(carry.past, frame))
 
 
-@notes
-def test_a_carry_is_rebuilt_from_its_tensors(kind):
-    """Resuming within a piece depends on it: each tensor in its place, each state of its type."""
-    model, frames = model_and_frames(kind)
-    _, carry = predict(model, frames, model.start(B))
-    tensors = [torch.full_like(t, k) for k, t in enumerate(carry.tensors())]
-    assert len(tensors) == (2 * 2 if kind == "a stack" else 1) + 1
-    rebuilt = model.start(B).like(tensors)
-    assert type(rebuilt.state) is type(carry.state)
-    assert [float(t.unique()) for t in rebuilt.tensors()] == list(range(len(tensors)))
-    assert all(a is b for a, b in zip(rebuilt.tensors(), tensors, strict=True))
-    again = carry.like(carry.tensors())
-    torch.testing.assert_close(
-        predict(model, frames, again)[0], predict(model, frames, carry)[0], rtol=0, atol=0
-    )
-
-
 def test_dropout_acts_before_the_output_while_training_only():
     model, frames = model_and_frames("music", dropout=0.5)
     still = predict(model, frames, model.start(B))[0]
@@ -89,19 +71,23 @@ def test_dropout_acts_before_the_output_while_training_only():
 
 @pytest.mark.parametrize("frame", [FRAMES, AudioFrames(8000)], ids=["music", "audio"])
 def test_the_papers_sizes_and_equal_budgets(frame):
-    """For both of the paper's media: 36/46/100 units for music, 195/227/400 for speech."""
-    for unit, hidden in medium_of(frame).paper_hidden.items():
-        config = with_sizes(resolve({"preset": "paper", "unit": unit}), frame)
-        assert config.hidden == hidden
-    sizes = {
-        unit: with_sizes(resolve({"unit": unit, "params": 20_000}), frame)
-        for unit in medium_of(frame).paper_hidden
-    }
-    for unit, config in sizes.items():
-        count = build_model(config, frame).unit.parameter_count()
-        assert count == pytest.approx(20_000, rel=0.03), unit
-        assert config.params is None  # solved: the size now replaces it
-    assert with_sizes(resolve({"hidden": 9}), frame).hidden == 9
+    """Chung et al. 2014, section 4: some 20,000 weights for music, 169,000 for speech."""
+    medium, hidden = medium_of(frame), [36, 46, 100] if frame is FRAMES else [195, 227, 400]
+    for unit, size in zip(("lstm", "gru", "tanh"), hidden, strict=True):
+        paper = resolve({"preset": "paper", "unit": unit}, presets=medium.presets)
+        assert with_sizes(paper, frame).hidden == size
+        assert (paper.optimizer, paper.weight_noise, paper.clip) == ("rmsprop", 0.075, 1.0)
+        assert (paper.learning_rate_draws, paper.schedule) == (10, "constant")
+        if frame is not FRAMES:
+            assert (frame.context, frame.frame_size, paper.components) == (20, 10, 20)
+        for model in ("frame-wise", "tied") if frame is FRAMES else ("frame-wise",):
+            options = {"model": model, "unit": unit, "params": 20_000}
+            config = with_sizes(resolve(options), frame)
+            layers = build_model(config, frame).modules()
+            counts = [m.parameter_count() for m in layers if isinstance(m, Unit)]
+            assert len(counts) == (2 if model == "tied" else 1)  # of time, and of pitch
+            assert sum(counts) == pytest.approx(20_000, rel=0.03), unit
+            assert config.params is None  # solved: the size now replaces it
 
 
 def test_audio_is_read_in_windows_of_the_line():

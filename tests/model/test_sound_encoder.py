@@ -109,6 +109,7 @@ def features_by_hand(samples, rate, roughest, orders, lags, step):
         gcd = math.gcd(*whole)
         grid, seen = (gcd & -gcd, min(2, sum(s != 0 for s in whole))) if gcd else (4, 0)
         voice = max(*acf, 1e-3), lag / lags[-1], echo[4]
+        now = said[0][t], slow[t], loud[t], sharp[t]
         certain = 0.2 * grid**seen / (0.2 * grid**seen + 0.8) if grid > 1 else 0
         found.append(
             np.concatenate(
@@ -122,17 +123,7 @@ def features_by_hand(samples, rate, roughest, orders, lags, step):
                     over(echo, slow) / 2,
                     [max(*acf, 1e-3), math.log2(lag / lags[-1])],
                     [certain, grid / 32768],
-                    steered_by_hand(
-                        rate,
-                        roughest,
-                        said[0][t],
-                        slow[t],
-                        loud[t],
-                        sharp[t],
-                        lattices[0][1:],
-                        t,
-                        voice,
-                    ),
+                    steered_by_hand(rate, roughest, *now, lattices[0][1:], t, voice),
                 ]
             )
         )
@@ -200,19 +191,6 @@ def test_pieces_side_by_side_are_each_as_alone(dtype, rate, B, threads):
             alone, after = read(samples.double(), memory[own], slice(41), own)
             torch.testing.assert_close(told[:, own], alone.to(dtype), **close)
             torch.testing.assert_close(kept[own], after, rtol=1e-8, atol=1e-6)
-
-
-def test_memories_of_earlier_versions_go_on():
-    """They lack the level `initial`, which training does not read."""
-    encoder = SoundEncoder(8000, 1).train()
-    frames = voice(60, 2).T.reshape(2, 60, 1).transpose(0, 1).float()
-    first = encoder.encode(frames[:40], encoder.start(frames[0], 2))
-    at = encoder.predictors.starts["initial"]
-    old = torch.cat([first.last.memory[:, :at], first.last.memory[:, at + 1 :]], 1)
-    past = first.last._replace(memory=encoder.restored(old))
-    wanted = encoder.encode(frames[40:], first.last).inputs
-    assert torch.equal(encoder.encode(frames[40:], past).inputs, wanted)
-    assert encoder.restored(first.last.memory) is first.last.memory
 
 
 @pytest.mark.parametrize("guidance", [1.0, 8.0])

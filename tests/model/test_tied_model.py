@@ -7,7 +7,6 @@ from models import random_model
 
 from seqmodel.config import resolve
 from seqmodel.data.bundled import FRAMES
-from seqmodel.evaluation.likelihood import likelihood
 from seqmodel.media.music.frames import PianoRollFrames, transposed
 from seqmodel.media.music.grid import Grid
 from seqmodel.media.registry import medium_of, presets_of_kind
@@ -15,7 +14,6 @@ from seqmodel.model import notes, sequence
 from seqmodel.model.build import build_model, with_sizes
 from seqmodel.model.encoder import Past
 from seqmodel.model.notes import FRAME_INPUTS, PITCH, NoteEncoder
-from seqmodel.units.module import Unit
 
 pytestmark = pytest.mark.usefixtures("unoptimised")
 
@@ -206,33 +204,11 @@ def test_transposing_a_piece_transposes_its_likelihood(output, semitones):
     assert float((there[:, reach] - here[:, reach]).abs().max()) > 1e-2
 
 
-@OUTPUTS
-@pytest.mark.parametrize(("batch_size", "rows"), [(1, 88 * 4), (32, 1 << 16)])
-def test_figures_do_not_depend_on_batch_or_window(output, batch_size, rows, dataset, monkeypatch):
-    model = tied(output, end=True).float()
-    expected = likelihood(model, dataset["valid"], batch_size=1).to_json()
-    monkeypatch.setattr(sequence, "ROWS_AT_ONCE", rows)
-    ours = likelihood(model, dataset["valid"], batch_size=batch_size).to_json()
-    assert ours == pytest.approx(expected, rel=1e-5)
-
-
 def test_windows_bound_the_rows_and_not_only_the_frames():
     """Guards memory use for long pieces: 8,192 frames of 88 rows each would take gigabytes."""
     assert tied().window(1) * 88 <= sequence.ROWS_AT_ONCE < (tied().window(1) + 1) * 88
     assert tied().window(4) == tied().window(1) // 4
     assert tied().window(10**6) == 1
-
-
-@OUTPUTS
-def test_a_budget_counts_the_units_of_both_axes(output):
-    for unit in ("gru", "tanh"):
-        options = {"model": "tied", "output": output, "unit": unit, "params": 20_000}
-        config = with_sizes(resolve(options), FRAMES)
-        model = build_model(config, FRAMES)
-        layers = [m for m in model.modules() if isinstance(m, Unit)]
-        assert len(layers) == (2 if output == "note-unit" else 1)
-        assert sum(u.parameter_count() for u in layers) == pytest.approx(20_000, rel=0.03)
-        assert config.params is None
 
 
 def test_there_is_a_first_change_where_there_is_a_unit_along_pitch_but_for_drums():

@@ -1,5 +1,6 @@
 """Outputs with random weights, none of which is 0, and random frames for them to score."""
 
+import numpy as np
 import torch
 from onsets import as_frames, random_states
 from scores import DEVIATION, MEAN, C, random_blocks
@@ -138,3 +139,13 @@ def case_of_sample_logistic(rows, pieces, hidden, frame_size, components):
     h, frames = anchored_rows(rows, pieces, frame_size=frame_size, hidden=hidden)
     frames[::7], frames[3::7] = -1.0, 32767 / 32768
     return output, h, frames, None
+
+
+def resonance(count, noise, seed=0):
+    """A stream of an autoregression of order 2 on 16-bit levels."""
+    random = np.random.default_rng(seed)
+    error = random.logistic(0, 1, count) if noise == "logistic" else random.standard_t(2, count)
+    x = np.zeros(count)
+    for t in range(2, count):
+        x[t] = 1.7 * x[t - 1] - 0.8 * x[t - 2] + 0.002 * error[t]
+    return np.round(np.clip(x, -1, 32767 / 32768) * 32768) / 32768

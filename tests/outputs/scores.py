@@ -1,16 +1,10 @@
-"""Scores and draws of outputs over samples: compiled against plain, values and gradients."""
-
-import copy
-import ctypes
+"""Scores and draws of outputs over samples: compiled against plain, and by their equations."""
 
 import mpmath
 import numpy as np
 import pytest
 import torch
-
-from seqmodel.kernels.run.calls import Arena, CallFields
-from seqmodel.kernels.uniforms import Uniforms
-from seqmodel.outputs.protocol import DrawSetting
+from scipy import special
 
 C, MEAN, DEVIATION = 6, 0.01, 0.08
 LEVELS = torch.arange(-32768, 32768, dtype=torch.float64) / 32768
@@ -60,30 +54,11 @@ def assert_compiled_is_plain(output, h, frames, past=None, *, bound):
     assert_close(torch.autograd.grad(-2.5 * total, leaves), [-2.5 * s for s in slopes], bound)
 
 
-def assert_compiled_draws_are_plain(output, chunks, temperature, uniforms_per_step):
-    """Sample for sample, each left raw for the encoder; returns how often the piece ended."""
-    double, arena = copy.deepcopy(output).double(), Arena()
-    chunk, H = chunks[0].shape
-    h, x = arena.take(1, H), arena.take(1)
-    draw = output.compiled_draw(DrawSetting(h, x, arena, chunk, temperature))
-    memory = arena.memory()
-    x.of(memory)[:] = 0
-    fields = CallFields([draw.call]).for_user(memory)
-    run = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64)(draw.call.function)
-    ours, theirs, ends = Uniforms(1, 2), Uniforms(1, 2), 0
-    for rows in chunks:
-        draw.refill(memory, ours)
-        uniforms = torch.from_numpy(theirs.take(chunk, uniforms_per_step))
-        with torch.no_grad():
-            expected, ended = double.draw_frame(rows, None, uniforms, temperature)
-        for n, row in enumerate(rows):
-            h.of(memory)[:] = row.numpy()
-            assert run(fields.ctypes.data, n) == ended[n]
-            assert x.of(memory)[0] == expected[n, 0]
-        drawn, ends = draw.drawn(memory, chunk), ends + int(ended.sum())
-        assert drawn.dtype == np.float32
-        np.testing.assert_array_equal(drawn, expected)
-    return ends
+def chosen(logits, uniform, temperature):
+    """The component drawn by the stated rule: at temperature 0 the most likely one."""
+    if temperature == 0:
+        return int(np.argmax(logits))
+    return int(np.sum(np.cumsum(special.softmax(logits / temperature)) <= uniform))
 
 
 def exact_nats(sample, logits, means, scales, *, step=1 / 32768, uniform=2.0**-40):

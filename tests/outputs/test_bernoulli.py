@@ -1,4 +1,4 @@
-"""The Bernoulli output: exact nats, a start at the marginals, and draws by their rule."""
+"""The Bernoulli output: exact nats, what strikes cost, and draws by their rule."""
 
 import numpy as np
 import pytest
@@ -8,7 +8,6 @@ from scores import both, compiled
 from torch.distributions import Bernoulli
 
 from seqmodel.outputs.bernoulli import BernoulliOutput
-from seqmodel.outputs.notes import free_strikes
 from seqmodel.outputs.protocol import Window
 
 
@@ -18,29 +17,14 @@ def tensors(states, dtype=torch.float64):
     return frames, torch.cat([torch.zeros_like(frames[:1]), frames[:-1]])
 
 
-def logits_and_frames(notes=6, scale=3.0, more=0):
-    draw = torch.Generator().manual_seed(0)
-    logits = scale * torch.randn(9, 4, notes + more, generator=draw, dtype=torch.float64)
-    frames = (torch.rand(9, 4, notes, generator=draw, dtype=torch.float64) < 0.4).double()
-    return logits, frames
-
-
-def identity(notes):
+def identity(notes, *, onsets=False):
     """An output with `end` whose h are its logits."""
-    output = BernoulliOutput(notes + 1, notes, end=True)
+    numbers = notes * (1 + onsets)
+    output = BernoulliOutput(numbers + 1, notes, end=True, onsets=onsets)
     with torch.no_grad():
-        output.linear.weight.copy_(torch.eye(notes + 1))
+        output.linear.weight.copy_(torch.eye(numbers + 1))
         output.linear.bias.zero_()
     return output
-
-
-@pytest.mark.parametrize("end", [False, True])
-def test_nats_are_those_of_independent_bernoullis(end):
-    """With `end` the extra logit must not leak into the frame's score."""
-    logits, frames = logits_and_frames(more=int(end))
-    ours = BernoulliOutput(3, 6, end=end).nats(logits, frames)
-    theirs = -Bernoulli(logits=logits[..., :6]).log_prob(frames).sum(-1)
-    torch.testing.assert_close(ours, theirs, rtol=1e-13, atol=1e-13)
 
 
 @both
@@ -62,58 +46,6 @@ def test_nats_and_slopes_of_a_confident_model_are_exact(score, dtype):
         np.testing.assert_allclose(h.grad.flatten()[:6], np.resize(slopes, 6), **close)
 
 
-def test_the_end_is_scored_by_the_last_logit_alone():
-    logits, _ = logits_and_frames(more=1)
-    last = torch.zeros(9, 4, dtype=torch.float64)
-    last[-1] = 1
-    ours = identity(6).double().end_score(logits, last)
-    torch.testing.assert_close(ours, -Bernoulli(logits=logits[..., 6]).log_prob(last))
-
-
-@pytest.mark.parametrize("end", [False, True])
-def test_it_starts_at_the_marginals(end):
-    """A note that never or always sounds may still change: half a count for either outcome."""
-    counts = np.array([0, 1, 30, 99, 100])
-    output = BernoulliOutput(3, 5, end=end)
-    output.start_at_marginals(counts, frames=100, pieces=4)
-    p = torch.sigmoid(output(torch.zeros(3))).detach().numpy()
-    expected = [(n + 0.5) / 101 for n in [0, 1, 30, 99, 100] + [4] * end]
-    np.testing.assert_allclose(p, expected, rtol=1e-5)
-
-
-@pytest.mark.parametrize("temperature", [0.0, 0.5, 1.0])
-def test_a_uniform_below_the_probability_is_a_note(temperature):
-    """The documented rule that makes draws reproducible; [0, 1), so that p = 0 never sounds."""
-    logits = torch.tensor([-200.0, -3.0, -1.0, 0.1, 0.7, 2.0, 30.0, -1.0])  # the last: the end
-    uniforms = torch.from_numpy(np.random.default_rng(5).random((500, 8)))
-    uniforms[0] = 0
-    output = identity(7)
-    p = torch.sigmoid(logits / temperature) if temperature else (logits > 0).float()
-    frames = output.draw(logits.expand(500, 8), None, uniforms, temperature)
-    assert torch.equal(frames > 0, (uniforms < p)[:, :7])
-    ends = output.ends(logits.expand(500, 8), uniforms)  # ignores temperature
-    assert torch.equal(ends, uniforms[:, 7] < torch.sigmoid(torch.tensor(-1.0)))
-    assert not BernoulliOutput(3, 4).ends(torch.zeros(1, 3), torch.zeros(1, 5))
-
-
-# ---- onsets -------------------------------------------------------------------------------------
-
-
-def test_the_roll_costs_the_same_and_each_free_strike_one_bernoulli():
-    """Keeps figures comparable: the score minus onset_nats is that of the roll alone."""
-    frames, past = tensors(random_states(1, 40, 3, 7))
-    logits = 2 * torch.randn(40, 3, 14, dtype=torch.float64)
-    output = BernoulliOutput(2, 7, onsets=True).double()
-    roll = BernoulliOutput(2, 7).double().nats(logits[..., :7], frames[..., :7])
-    nats = output.nats(logits, frames, past)
-    again = (frames[..., :7] * past[..., :7]).bool()
-    coins = -Bernoulli(logits=logits[..., 7:]).log_prob(frames[..., 7:])
-    assert again.float().mean() > 0.1
-    torch.testing.assert_close(nats, roll + coins.where(again, torch.zeros(())).sum(-1))
-    torch.testing.assert_close(output.onset_nats(logits, frames, past), nats - roll)
-    assert torch.equal(free_strikes(frames, past), again)
-
-
 def test_nothing_is_scored_or_drawn_without_the_frames_before():
     """Guards against treating all bits as free: a wrong figure that nobody would notice."""
     output = BernoulliOutput(4, 3, onsets=True)
@@ -128,18 +60,29 @@ def test_nothing_is_scored_or_drawn_without_the_frames_before():
             attempt()
 
 
-@pytest.mark.parametrize("temperature", [0.0, 0.7, 1.0])
-def test_notes_are_struck_after_silence_and_otherwise_at_their_probability(temperature):
-    """Never held after silence, never struck without sounding; a stated uniform decides each."""
-    logits = torch.tensor([0.5, 0.5, 40.0, -40.0, -1.0, -1.0, 0.3, 40.0])
-    past = torch.from_numpy(as_frames(np.array([OFF, HELD, STRUCK, STRUCK]))).float()
+@pytest.mark.parametrize("onsets", [False, True])
+@pytest.mark.parametrize("temperature", [0.0, 0.5, 1.0])
+def test_a_uniform_below_the_probability_is_a_note(temperature, onsets):
+    """The documented rule that makes draws reproducible; [0, 1), so that p = 0 never sounds.
+
+    Never held after silence, never struck without sounding.
+    """
+    logits = torch.tensor(
+        [-200.0, 0.5, 0.7, 40.0, 40.0, -1.0, 0.3, -3.0, -1.0]
+    )  # the last: the end
     uniforms = torch.from_numpy(np.random.default_rng(5).random((500, 9)))
-    output = BernoulliOutput(3, 4, onsets=True)
-    frames = output.draw(logits.expand(500, 8), past.expand(500, 8), uniforms, temperature)
+    uniforms[0] = 0
     p = torch.sigmoid(logits / temperature) if temperature else (logits > 0).float()
-    sounds, again = (uniforms[:, :8] < p).chunk(2, -1)
-    struck = torch.where(past[:4] > 0, sounds & again, sounds)
-    assert torch.equal(frames > 0, torch.cat([sounds, struck], 1))
+    expected, past = (uniforms < p)[:, :8], None
+    if onsets:
+        states = np.array([STRUCK, OFF, HELD, STRUCK])
+        past = torch.from_numpy(as_frames(states)).float().expand(500, 8)
+        sounds, again = expected.chunk(2, 1)
+        expected = torch.cat([sounds, sounds & (again | (past[:, :4] == 0))], 1)
+    output, h = identity(8 // (1 + onsets), onsets=onsets), logits.expand(500, 9)
+    assert torch.equal(output.draw(h, past, uniforms, temperature) > 0, expected)
+    ends = output.ends(h, uniforms)  # ignores temperature
+    assert torch.equal(ends, uniforms[:, 8] < torch.sigmoid(torch.tensor(-1.0)))
 
 
 def test_figures_count_notes_and_report_the_cost_of_strikes():

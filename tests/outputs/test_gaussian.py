@@ -1,22 +1,20 @@
 """The Gaussian mixture: an exact density, kept finite, and draws that follow it."""
 
-import ctypes
 import math
+from math import log
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
-from llvmlite import ir
 from made import gaussian as make
+from made import resonance
 from scipy import stats
-from scores import DEVIATION, MEAN, C, assert_compiled_is_plain, random_blocks
+from scores import DEVIATION, MEAN, C, assert_compiled_is_plain, chosen, random_blocks
+from texts import compiled
 from torch.distributions import Categorical, Independent, MixtureSameFamily, Normal
 
-from seqmodel.kernels.code.emit import INT, POINTER
-from seqmodel.kernels.code.jit import Library, function
-from seqmodel.kernels.code.vectors import Vector
-from seqmodel.outputs.draws import choose, nearest_level
+from seqmodel.outputs.draws import choose
 from seqmodel.outputs.gaussian import GaussianMixtureOutput
 
 H, F, K = 7, 4, 5
@@ -76,27 +74,14 @@ def test_floor_share_uses_the_most_responsible_component():
     assert output.floor_share(parameters, frames, frames).tolist() == [0.5, 0.25]
 
 
-def speech_like(blocks, frame_size, seed=0):
-    """Blocks of a resonance whose loudness changes, with digital silence in between: (N, F)."""
-    random = np.random.default_rng(seed)
-    count = blocks * frame_size
-    loudness = np.repeat(np.exp(random.normal(0, 1.5, count // 500 + 1)), 500)[:count]
-    loudness *= np.repeat(random.random(count // 500 + 1) < 0.8, 500)[:count]
-    x = np.zeros(count)
-    noise = random.normal(size=count) * loudness
-    for t in range(2, count):
-        x[t] = 1.7 * x[t - 1] - 0.8 * x[t - 2] + noise[t]
-    x = np.clip(0.1 * x / x.std(), -1, 32767 / 32768)
-    return (np.round(x * 32768) / 32768).reshape(blocks, frame_size)
-
-
 @pytest.mark.parametrize(("kind", "least"), [("speech", 1.0), ("white", -0.2), ("silence", 2.0)])
 def test_it_starts_near_a_single_gaussian_or_better(kind, least):
     """What a mixture gains, in nats per sample: in white noise there are no clusters."""
     noise = np.random.default_rng(1).normal(0, 0.1, (2000, 10))
     blocks = np.round(noise * 32768) / 32768 * (kind == "white")
     if kind == "speech":
-        blocks = speech_like(2000, 10)
+        loudness = np.repeat([1.0, 0.05, 0.0, 0.3], 500)
+        blocks = resonance(20_000, "heavy").reshape(2000, 10) * loudness[:, np.newaxis]
     mean, deviation = float(blocks.mean()), float(blocks.std()) or 0.1
     torch.manual_seed(0)
     output = GaussianMixtureOutput(50, 10, 20, mean=mean, deviation=deviation, context=C)
@@ -117,11 +102,7 @@ def test_a_seeds_draw_can_be_recomputed_from_the_stated_rule(temperature):
     ours = output.draw(parameters, past, torch.from_numpy(uniforms), temperature).numpy()
     for row, u, block in zip(parameters.numpy(), uniforms, ours, strict=True):
         logits, means, log_scales = row[0], row[1 : F + 1], row[F + 1 :]
-        if temperature:
-            weights = np.exp(logits / temperature)
-            k = next(k for k in range(K) if u[0] < weights[: k + 1].sum() / weights.sum())
-        else:
-            k = int(np.argmax(logits))
+        k = chosen(logits, u[0], temperature)
         for f in range(F):
             sigma = temperature * (1 / 32768 / DEVIATION + math.exp(log_scales[f, k]))
             z = means[f, k] + sigma * stats.norm.ppf(max(u[1 + f], 2.0**-54))
@@ -148,11 +129,6 @@ def test_a_component_is_drawn_for_uniforms_below_its_cumulative_weight():
     assert all(chosen(row, uniforms[-1]) < 7 for row in logits)
 
 
-def test_samples_are_rounded_to_the_nearest_multiple_within_full_scale():
-    samples = [-1.5, -0.126, 0.3749, 0.99, 1.5]
-    assert [nearest_level(x, 0.25) for x in samples] == [-1.0, -0.25, 0.25, 0.75, 0.75]
-
-
 @pytest.mark.usefixtures("two_threads")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("log_scale", [-1e4, -50.0, 0.0, 86.0, 90.0, 1e4])
@@ -173,24 +149,22 @@ def test_no_scale_makes_the_nats_or_a_gradient_infinite(log_scale, dtype):
     assert nats[0].item() == pytest.approx(silent, rel=2e-6)
 
 
+def logs(x, y, count):
+    for n in range(count):
+        y[n] = log(x[n])
+
+
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_compiled_log_keeps_all_digits(dtype):
     """Near 1 too, where the parts of log(2^n m) could cancel."""
-    module, info = ir.Module("log"), np.finfo(dtype)
-    kinds, itemsize = [POINTER, POINTER, INT], info.bits // 8
-    with (
-        function(module, "log", kinds, itemsize) as (e, x, y, count),
-        e.loop(0, count, e.lanes) as i,
-    ):
-        e.store(Vector(e, e.load(e.offset(x, i))).log().value, e.offset(y, i))
-    log = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)
-    library = Library(module)
+    info = np.finfo(dtype)
     random = np.random.default_rng(0)
     x = np.exp(random.uniform(np.log(info.tiny), np.log(info.max), 4096)).astype(dtype)
     x[::3] = 1 + random.normal(0, 1, len(x[::3])) * 10 ** random.uniform(-7, -1, len(x[::3]))
     x[:4] = 1, info.tiny, info.max, np.nan
-    y = np.empty_like(x)
-    log(library.address("log"))(x.ctypes.data, y.ctypes.data, len(x))
+    given = {"x": x, "y": np.empty_like(x), "count": len(x)}
+    compiled(logs, given)(**given)
+    y = given["y"]
     assert y[0] == 0
     assert np.isnan(y[3])
     exact = np.log(np.delete(x, 3).astype(np.longdouble))

@@ -5,8 +5,9 @@ import math
 import numpy as np
 import pytest
 import torch
-from scipy import special, stats
-from scores import DEVIATION, MEAN, C, exact_nats, random_blocks
+from made import resonance
+from scipy import stats
+from scores import DEVIATION, MEAN, C, chosen, exact_nats, random_blocks
 
 from seqmodel.outputs.logistic import WIDTH, DiscretisedLogisticOutput
 
@@ -65,16 +66,6 @@ def test_nats_are_those_of_the_equations():
             assert ours[n, j].item() == pytest.approx(expected, rel=1e-10)
     together = output.nats(parameters, frames, past)
     torch.testing.assert_close(together.detach(), ours.sum(-1))
-
-
-def resonance(count, noise, seed=0):
-    """A stream of an autoregression of order 2 on 16-bit levels."""
-    random = np.random.default_rng(seed)
-    error = random.logistic(0, 1, count) if noise == "logistic" else random.standard_t(2, count)
-    x = np.zeros(count)
-    for t in range(2, count):
-        x[t] = 1.7 * x[t - 1] - 0.8 * x[t - 2] + 0.002 * error[t]
-    return np.round(np.clip(x, -1, 32767 / 32768) * 32768) / 32768
 
 
 def started(stream, components=8):
@@ -139,11 +130,7 @@ def test_a_seeds_draw_can_be_recomputed_from_the_stated_rule(temperature):
             logits, means, scales = (
                 part[j] for part in mixtures(output, parameters[n], block, past[n])
             )
-            if temperature:
-                weights = special.softmax(logits / temperature)
-                k = next(k for k in range(K) if uniforms[n, 2 * j] < weights[: k + 1].sum())
-            else:
-                k = int(np.argmax(logits))
+            k = chosen(logits, uniforms[n, 2 * j], temperature)
             u = max(uniforms[n, 2 * j + 1], 2.0**-54)
             sample = means[k] + temperature * scales[k] * (np.log(u) - np.log1p(-u))
             block[j] = np.clip(round(sample * 32768), -32768, 32767) / 32768

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 from noise import in_memory
+from onsets import restrikes
 
 from seqmodel.media.audio.frames import AudioFrames
 from seqmodel.model.build import build_model
@@ -70,11 +71,7 @@ def test_strikes_start_at_how_often_sounding_notes_are_struck_again(make_config,
     """Counted note by note; as a share of all frames or of all strikes it would differ."""
     model = build_model(make_config(end=True), struck_dataset.frame)
     model.output.start_at(struck_dataset["train"])
-    again, could = np.zeros(88), np.zeros(88)
-    for frames in struck_dataset["train"]:
-        for t, note in np.argwhere(frames[1:, :88] & frames[:-1, :88]):
-            again[note] += frames[t + 1, 88 + note]
-            could[note] += 1
+    again, could = restrikes(struck_dataset["train"])
     assert 0 < again.sum() < could.sum()
     chances = torch.sigmoid(model.output.linear.bias.detach().double()).numpy()
     np.testing.assert_allclose(chances[88:176], (again + 0.5) / (could + 1), rtol=1e-5)

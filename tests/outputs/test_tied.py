@@ -5,6 +5,7 @@ import itertools
 import numpy as np
 import pytest
 import torch
+from made import nade
 
 from seqmodel.kernels.uniforms import Uniforms
 from seqmodel.outputs.bernoulli import BernoulliOutput, TiedBernoulliOutput
@@ -33,10 +34,6 @@ def note_unit_output(
 def bernoulli_output(notes=6, *, onsets=False):
     torch.manual_seed(3)
     return TiedBernoulliOutput(H, notes, onsets=onsets).double()
-
-
-def all_frames(notes):
-    return torch.tensor(list(itertools.product((0.0, 1.0), repeat=notes)), dtype=torch.float64)
 
 
 def read_by_hand(frame, n, struck=None):
@@ -113,16 +110,19 @@ def test_compiled_and_plain_agree_in_nats_and_every_gradient(
         torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-12)
 
 
-@pytest.mark.parametrize("kind", ["frame-wise", "bernoulli", "note-unit", "first change"])
+@pytest.mark.parametrize("kind", ["frame-wise", "nade", "bernoulli", "note-unit", "first change"])
 def test_with_onsets_the_likelihood_sums_to_one_after_any_frame(kind):
     """Over all 64 patterns of 3 notes sounding and struck; impossible ones have probability 0."""
     if kind == "frame-wise":
         output, rows = BernoulliOutput(H, 3, onsets=True).double(), 1
+    elif kind == "nade":
+        output, rows = nade(3, 4, onsets=True), 1
     elif kind == "bernoulli":
         output, rows = bernoulli_output(3, onsets=True), 3
     else:
         output, rows = note_unit_output(notes=3, onsets=True, first=kind == "first change"), 3
-    frames = all_frames(6).unsqueeze(1)
+    bits = list(itertools.product((0.0, 1.0), repeat=6))
+    frames = torch.tensor(bits, dtype=torch.float64).unsqueeze(1)
     for before in itertools.product((0.0, 1.0), repeat=3):
         past = torch.tensor([*before, *before], dtype=torch.float64).expand(64, 1, 6)
         h = torch.randn(1, rows, H, dtype=torch.float64).expand(64, rows, H)

@@ -18,7 +18,6 @@ from refusals import refused
 from seqmodel.data.dataset import open_dataset
 from seqmodel.media.marks import Levels
 from seqmodel.model.sequence import SequenceModel
-from seqmodel.model.sound import encoder as encoders
 from seqmodel.model.sound.predictors import predictors_at
 from seqmodel.runs import folder as runs
 from seqmodel.runs.checkpoint import load_checkpoint, save_checkpoint
@@ -57,14 +56,6 @@ SOUND = {
     "logistic": {**BLOCKS, "epochs": 2},
 }
 """Each with whatever it has to save."""
-
-
-@pytest.fixture(scope="module", autouse=True)
-def correct_by_short_draws():
-    """Train of these tests is too short to be drawn by."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(encoders, "MIN_FREE_SECONDS", 0.0)
-        yield
 
 
 @pytest.fixture(scope="module")

@@ -1,55 +1,30 @@
-"""Training on sound: windows, steering, likelihoods, draws, odd sounds, the paper's protocol."""
+"""Training on sound: steering, likelihoods, draws, odd sounds."""
 
 from itertools import islice
 
 import numpy as np
 import pytest
-import soundfile
 import torch
-from test_resume import SAMPLES
+from noise import write_recordings
 
 from seqmodel.config import resolve
 from seqmodel.data.bundled import sample_dataset
 from seqmodel.data.dataset import open_dataset
-from seqmodel.data.prepare import prepare
-from seqmodel.data.sources import find_sources
 from seqmodel.evaluation import likelihood as evaluation
 from seqmodel.evaluation.likelihood import likelihood
 from seqmodel.kernels.uniforms import Uniforms
 from seqmodel.media.audio.evaluation import audio_nats_per_frame
-from seqmodel.media.audio.frames import AudioFrames, AudioSettings
 from seqmodel.media.audio.medium import AUDIO
 from seqmodel.model import sequence
-from seqmodel.model.build import build_model, with_sizes
-from seqmodel.model.sound import encoder as encoders
+from seqmodel.model.build import build_model
 from seqmodel.model.sound.steering import unpacked
 from seqmodel.model.sound.survey import corrected
-from seqmodel.runs.checkpoint import load_checkpoint
-from seqmodel.runs.folder import LAST, load_run, read_metrics
+from seqmodel.runs.folder import load_run, read_metrics
 from seqmodel.sampling.sampler import Sampler
 from seqmodel.training import loop
 
 SMALL = {"model": "sample-wise", "output": "auto", "hidden": 4}
 SMALL |= {"truncate": 205, "carry_over": 0.0, "input_noise": 0.0, "steering": 0.0}
-
-
-def write(folder, pieces, rate=8000, **settings):
-    """{split: [samples]} as a prepared dataset."""
-    for split, sounds in pieces.items():
-        (folder / "in" / split).mkdir(parents=True)
-        for k, samples in enumerate(sounds):
-            path = folder / "in" / split / f"{k}.wav"
-            soundfile.write(path, samples, rate, subtype="PCM_16")
-    prepare(find_sources([str(folder / "in")]), folder / "data", AudioSettings(**settings))
-    return open_dataset(folder / "data")
-
-
-@pytest.fixture(scope="module", autouse=True)
-def correct_by_short_draws():
-    """Train of these tests is too short to be drawn by."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(encoders, "MIN_FREE_SECONDS", 0.0)
-        yield
 
 
 # ---- what is learned ----------------------------------------------------------------------------
@@ -68,67 +43,13 @@ def test_two_epochs_of_the_bundled_speech_beat_the_trivial_models(tmp_path, trai
     assert second["valid_nats_per_frame"] < min(trivial.values()) - 1
 
 
-# ---- windows ------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("options", "settings"),
-    [
-        ({"output": "gaussian", "truncate": 2}, {}),
-        ({"output": "logistic", "truncate": 7}, {"context": 3}),
-        ({"output": "gaussian", "truncate": 7}, {"frame_size": 4, "context": 33}),
-        ({"output": "logistic", "truncate": 7}, {"frame_size": 1, "context": 5}),
-        ({**SMALL, "unit": "lstm", "hidden": 3, "layers": 2}, {}),
-        ({**SMALL, "unit": "mgu", "hidden": 3, "layers": 2}, {}),
-    ],
-)
-def test_windows_carry_the_state_and_the_samples(
-    tmp_path, make_audio_config, train, recordings, options, settings
-):
-    """At a learning rate of 0 the loss is that of whole pieces; a carry that is lost shows."""
-    config = make_audio_config(**options, epochs=1, learning_rate=0.0, batch_size=5)
-    data = write(tmp_path, recordings, **{"frame_size": 10, "context": 20} | settings)
-    trainer = train(config, tmp_path / "cut", data=data)
-    (line,) = read_metrics(tmp_path / "cut")
-    whole = likelihood(trainer.state.model, data["train"]).nats_per_frame
-    assert line["train_nats_per_frame"] == pytest.approx(whole, rel=2e-5)
-
-
-def test_no_more_than_a_window_is_read_at_a_time(
-    tmp_path, make_audio_config, train, audio_dataset, monkeypatch
-):
-    """Guards against holding long recordings in memory as a whole, a batch of them at once."""
-    lengths, load = [], loop.batches.load
-
-    def loading(split, *given, **named):
-        batch = load(split, *given, **named)
-        if split.name == "train":
-            lengths.append(len(batch.frames))
-        return batch
-
-    monkeypatch.setattr(loop.batches, "load", loading)
-    train(make_audio_config(truncate=8, epochs=1), tmp_path / "run", data=audio_dataset)
-    assert max(lengths) == 8
-    assert len(lengths) > 20
-
-
-@pytest.mark.parametrize(("unit", "hidden"), [("lstm", 195), ("gru", 227), ("tanh", 400)])
-def test_the_papers_protocol_for_speech(unit, hidden):
-    """Chung et al. 2014, section 4: 20 samples predict 10; about 169,000 weights in the unit."""
-    frame = AudioFrames(16_000)
-    config = with_sizes(resolve({"preset": "paper", "unit": unit}, presets=AUDIO.presets), frame)
-    assert (frame.context, frame.frame_size, config.hidden) == (20, 10, hidden)
-    assert (config.optimizer, config.weight_noise, config.clip) == ("rmsprop", 0.075, 1.0)
-    assert (config.components, config.learning_rate_draws, config.schedule) == (20, 10, "constant")
-
-
 # ---- sample-wise: steering -----------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module", params=["linear", "mu-law"])
 def data(request, tmp_path_factory, recordings):
     """The recordings with either levels: the logistic and the categorical output."""
-    return write(tmp_path_factory.mktemp("levels"), recordings, levels=request.param)
+    return write_recordings(tmp_path_factory.mktemp("levels"), recordings, levels=request.param)
 
 
 @pytest.fixture(scope="module")
@@ -136,23 +57,6 @@ def run(tmp_path_factory, make_audio_config, train, data):
     folder = tmp_path_factory.mktemp("sample-wise") / "run"
     train(make_audio_config(**SMALL, layers=2, epochs=1), folder, data=data)
     return load_run(folder)
-
-
-def test_steering_changes_no_update(tmp_path, make_audio_config, train, audio_dataset):
-    """A unit that heard it would learn to undo it. It changes what valid costs."""
-    found = []
-    for strength in (0.0, 1.0):
-        config = make_audio_config(**{**SAMPLES, "steering": strength, "epochs": 1})
-        folder = tmp_path / str(strength)
-        train(config, folder, data=audio_dataset)
-        (line,) = read_metrics(folder)
-        tensors = load_checkpoint(folder / LAST)[0]
-        learned = {name: t for name, t in tensors.items() if not name.endswith("encoder.known")}
-        weights = {name: t.numpy().tobytes() for name, t in learned.items()}
-        found.append((weights, line["train_nats_per_frame"], line["valid_nats_per_frame"]))
-    (weights, trained, valid), (steered_weights, steered_trained, steered_valid) = found
-    assert (weights, trained) == (steered_weights, steered_trained)
-    assert valid != steered_valid
 
 
 @pytest.fixture(scope="module")
@@ -213,16 +117,6 @@ def test_figures_do_not_depend_on_batches_or_windows(run, data, monkeypatch):
         cut = likelihood(run.model, split, batch_size=batch_size)
         np.testing.assert_allclose(cut.piece_nats, whole.piece_nats, rtol=1e-6)
     np.testing.assert_allclose(run.nll(split[1]), whole.frame_nats[1], rtol=1e-5)
-
-
-def test_bits_per_sample_are_of_single_samples(run, data):
-    """Ten samples to a frame, whatever steps the unit makes; metrics agree with `eval`."""
-    told = likelihood(run.model, data["valid"]).to_json()
-    (line,) = read_metrics(run.folder)
-    assert told["nats_per_sample"] == pytest.approx(told["nats_per_frame"] / 10)
-    assert told["bits_per_sample"] == pytest.approx(told["nats_per_frame"] / 10 / np.log(2))
-    for name in ("nats_per_frame", "nats_per_sample", "bits_per_sample"):
-        assert line[f"valid_{name}"] == pytest.approx(told[name], rel=1e-6)
 
 
 def test_windows_hold_a_bounded_number_of_steps(run, data, monkeypatch):
@@ -298,7 +192,7 @@ def test_odd_sounds_cost_no_more_than_their_bits(
 ):
     """From the first epoch on, and for a model of quiet tones; draws are 16-bit audio."""
     rate, samples = SOUNDS[name]
-    data = write(tmp_path, {"train": [samples], "valid": [samples]}, rate)
+    data = write_recordings(tmp_path, {"train": [samples], "valid": [samples]}, rate)
     config = make_audio_config(**{**SMALL, "truncate": 1000, "input_noise": 0.6}, epochs=2)
     train(config, tmp_path / "run", data=data)
     for line in read_metrics(tmp_path / "run"):

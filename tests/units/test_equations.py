@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import torch
 from drawing import CHOICES, random_state, random_tensor, random_unit, results, weighted_sum
-from own_modules import LayerNormLSTM
 
 from seqmodel.units import UNITS, make, zoo
 
@@ -92,36 +91,6 @@ def test_each_text_is_what_is_computed(known):
     """Guards against a text that is read otherwise than it is written."""
     unit = random_unit(known, 2, 3, backend="reference")
     assert_as_written(unit, random_tensor(5, 2, 2), 1e-12)
-
-
-@pytest.mark.parametrize("backend", ["cpu", "reference"])
-def test_layer_normalisation_is_torchs(backend):
-    """The text against a module with torch.nn.LayerNorm: h, states, gradients of all weights."""
-    text, module = make("lstm-layer-norm", 3, 7, backend=backend), LayerNormLSTM(3, 7)
-    text, module = text.double(), module.double()
-    gains = text.spec.gates_with("V")
-    assert gains == ["i", "f", "g", "o", "c"]
-    assert text.spec.gates_with("W") == text.spec.gates_with("U") == gains[:4]
-    for weight in module.parameters():
-        torch.nn.init.normal_(weight)
-    torch.nn.init.zeros_(module.of_x.bias)
-
-    def stacked(of):
-        gain, bias = ([of(getattr(n, term)) for n in module.norms] for term in ("weight", "bias"))
-        matrices = of(module.of_x.weight), of(module.of_h.weight)
-        return dict(zip("WUVb", (*matrices, torch.stack(gain), torch.cat(bias)), strict=True))
-
-    weights = {term: getattr(text, term) for term in "WUVb"}
-    for term, weight in stacked(torch.Tensor.detach).items():
-        weights[term].data.copy_(weight)
-    text.gates()["f"]["b"].data += 1  # which the module adds
-    x, state = random_tensor(6, 2, 3), random_state(text, 2)
-    found = [weighted_sum(*unit(x, tuple(state))) for unit in (text, module)]
-    torch.testing.assert_close(*found, rtol=1e-12, atol=0)
-    for one in found:
-        one.backward()
-    for term, slope in stacked(lambda weight: weight.grad).items():
-        torch.testing.assert_close(weights[term].grad, slope, rtol=0, atol=1e-11)
 
 
 @pytest.mark.parametrize("backend", ["cpu", "reference"])

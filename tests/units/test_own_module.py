@@ -7,8 +7,7 @@ import numpy as np
 import own_modules
 import pytest
 import torch
-from own_modules import Attention, LayerNormLSTM
-from same_draws import both_samplers
+from own_modules import Attention
 
 from seqmodel.data.batches import load
 from seqmodel.errors import UsageError
@@ -20,33 +19,19 @@ from seqmodel.units import make
 from seqmodel.units.own_module import check_module
 
 
-@pytest.mark.parametrize("kind", [LayerNormLSTM, Attention])
-def test_padding_changes_nothing(kind):
-    """Each row of a ragged batch has the module's own h, state and gradient of that row alone."""
-    torch.manual_seed(1)
-    unit = make(f"own_modules:{kind.__name__}", 3, 4).double()
-    lengths, x = [5, 0, 7, 2], torch.randn(8, 4, 3, dtype=torch.float64, requires_grad=True)
-    state = type(unit.zero_state(4))(*(torch.randn_like(part) for part in unit.zero_state(4)))
-
-    h, after = unit(x, state, lengths)
-    (grad,) = torch.autograd.grad(h.square().sum() + after[0].sum(), x)
-
-    for row, length in enumerate(lengths):
-        alone = x[:length, row : row + 1].detach().requires_grad_()
-        start = tuple(part[row : row + 1] for part in state)
-        assert not h[length:, row].any()
-        assert not grad[length:, row].any()
-        if length:
-            given = start[0] if kind is Attention else start
-            expected, end = unit.module(alone, given)
-            end = end if isinstance(end, tuple) else (end,)
-            torch.testing.assert_close(h[:length, row], expected[:, 0])
-            (own,) = torch.autograd.grad(expected.square().sum() + end[0].sum(), alone)
-            torch.testing.assert_close(grad[:length, row], own[:, 0])
-        else:
-            end = start
-        for ours, theirs in zip(after, end, strict=True):
-            torch.testing.assert_close(ours[row], theirs[0])
+@pytest.mark.parametrize("kind", ["LayerNormLSTM", "Attention"])
+def test_each_row_is_the_modules_own(kind):
+    """Guards the order of states, and rows of others; `test_sequences` has gradients, too."""
+    unit, x = make(f"own_modules:{kind}", 3, 4), torch.randn(5, 2, 3)
+    state = unit.zero_state(2)
+    state = type(state)(*map(torch.randn_like, state))
+    h, after = unit(x, state, [5, 2])
+    for row, length in enumerate((5, 2)):
+        own = slice(row, row + 1)
+        given = tuple(part[own] for part in state)
+        right, end = unit.module(x[:length, own], given if len(given) > 1 else given[0])
+        found = h[:length, own], *(part[own] for part in after)
+        torch.testing.assert_close(found, (right, *(end if len(given) > 1 else (end,))))
 
 
 @pytest.mark.parametrize(
@@ -118,20 +103,6 @@ def test_an_installed_package_names_its_units(tmp_path, monkeypatch):
     assert make("gru", 3, 4).spec.name == "gru"  # no package takes the place of a built-in unit
     with pytest.raises(UsageError, match="there is no unit 'abnormal'"):
         make("abnormal", 3, 4)
-
-
-def test_samples_are_those_of_pytorch(make_config, dataset):
-    """Guards against a state that compiled sampling shares between pieces, or does not keep."""
-    config = make_config(unit="own_modules:Attention", layers=2)
-    torch.manual_seed(2)
-    model = build_model(with_sizes(config, dataset.frame), dataset.frame)
-    model.start_at(dataset["train"])
-    compiled, plain = both_samplers(model, chunk=5)
-    assert compiled.is_compiled
-    for number in range(2):
-        both = [sampler.piece(12, seed=1, number=number) for sampler in (compiled, plain)]
-        ours, theirs = (np.concatenate(list(piece)) for piece in both)
-        np.testing.assert_array_equal(ours, theirs)
 
 
 def test_an_error_while_sampling_is_told(make_config, dataset):

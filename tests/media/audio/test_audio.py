@@ -240,7 +240,7 @@ BEHIND = {
 }
 
 
-def made(path, samples, name="", **how):
+def made(path, samples, **how):
     container, subtype = LAYOUTS[path.suffix[1:]]
     write(path, samples, format=container, subtype=subtype, **how)
     return path.read_bytes()

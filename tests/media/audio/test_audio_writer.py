@@ -105,22 +105,17 @@ RATE = 44_100
 TONE = (0.3 * np.sin(np.arange(5 * RATE) * 0.05)).astype(np.float32)
 
 
-def encoded(kind):
-    buffer = io.BytesIO()
-    write_sound(kind, buffer, np.array_split(TONE, 7), RATE, len(TONE))
-    return buffer.getvalue()
-
-
 @pytest.mark.parametrize(
     ("kind", "container", "error"),
     [("wav", "WAV", 0), ("flac", "FLAC", 0), ("ogg", "OGG", 0.01), ("mp3", "MP3", 0.01)],
 )
 def test_every_kind_reads_back(kind, container, error):
     """Guards the rate, the length and the sound of each format; two of them are lossy."""
-    data = encoded(kind)
-    info = soundfile.info(io.BytesIO(data))
+    buffer = io.BytesIO()
+    write_sound(kind, buffer, np.array_split(TONE, 7), RATE, len(TONE))
+    info = soundfile.info(io.BytesIO(buffer.getvalue()))
     assert (info.format, info.samplerate, info.channels) == (container, RATE, 1)
-    sound, _ = soundfile.read(io.BytesIO(data))
+    sound, _ = soundfile.read(io.BytesIO(buffer.getvalue()))
     assert len(sound) == len(TONE)
     middle = slice(RATE, 4 * RATE)  # lossy ones are rough where the tone starts and stops
     assert np.abs(sound - np.rint(TONE * 32_768) / 32_768)[middle].max() <= error

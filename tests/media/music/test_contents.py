@@ -1,91 +1,18 @@
 """What MIDI files hold besides notes on a grid, how far from one they lie, what is not kept."""
 
 import io
-from itertools import groupby, pairwise
 from pathlib import Path
 
 import mido
 import numpy as np
 import pytest
-from midi_files import midi_file, note, sounds_by_mido, tempo
-from midi_tracks import midi, notes
+from midi_files import midi_file, note, tempo
+from midi_tracks import midi, notes, save
 
 from seqmodel.media.music.contents import Contents, Timing, not_kept, parts_of, timing_text
 from seqmodel.media.music.frames import PianoRollFrames
 from seqmodel.media.music.grid import Grid
 from seqmodel.media.music.midi import read_score
-
-
-def by_mido(data: bytes) -> dict[str, object]:
-    """What `Contents` finds in one file, message by message."""
-    file = mido.MidiFile(file=io.BytesIO(data), clip=True)
-    tempos, meters, keys, now = {0: 500_000}, [], [], 0
-    for message in mido.merge_tracks(file.tracks):
-        now += message.time
-        if message.type == "set_tempo":
-            tempos[now] = message.tempo
-        elif message.type == "time_signature":
-            meters.append(f"{message.numerator}/{message.denominator}")
-        elif message.type == "key_signature":
-            keys.append(message.key)
-    velocities, played, programs, drums = [], {}, {}, 0
-    for number, track in enumerate(file.tracks):
-        for message in track:
-            if message.type == "note_on" and message.velocity:
-                velocities.append(message.velocity)
-                played.setdefault((number, message.channel))
-                drums += message.channel == 9
-            elif message.type == "program_change":
-                programs.setdefault((number, message.channel), []).append(message.program + 1)
-    down, presses = set(), 0
-    for message in mido.merge_tracks(file.tracks):  # a pedal is a channel's, in whatever track
-        if message.type == "control_change" and message.control == 64 and message.channel != 9:
-            presses += message.value >= 64 and message.channel not in down
-            (down.add if message.value >= 64 else down.discard)(message.channel)
-    used = {n for part in played if part[1] != 9 for n in programs.get(part, [1])}
-    return {
-        "velocities": [min(velocities), max(velocities)],
-        "tempo_range_bpm": [round(60e6 / end(tempos.values()), 2) for end in (max, min)],
-        "meters": {meter for meter, _ in groupby(meters)},
-        "keys": {key for key, _ in groupby(keys)},
-        "programs": {str(n) for n in used},
-        "parts": len(played),
-        "tempo_changes": len(tempos) - 1,
-        "drum_notes": drums,
-        "pedal": presses,
-        **({"pedal_share": pedal_share(data, tempos, file.ticks_per_beat)} if presses else {}),
-    }
-
-
-def pedal_share(data: bytes, tempos: dict[int, int], beat: int) -> float:
-    """What the pedal adds to the time that all notes but drums sound, by mido's messages."""
-
-    def seconds(tick: int) -> float:
-        changes = [*sorted(t for t in tempos if t < tick), tick]
-        return sum((b - a) * tempos[a] for a, b in pairwise(changes)) / (1e6 * beat)
-
-    sounds = [note[:3] for note in sounds_by_mido(data) if note[4] != 9]
-    held = sum(seconds(silent) - seconds(off) for _, off, silent in sounds if off < silent)
-    return held / sum(seconds(silent) - seconds(on) for on, _, silent in sounds)
-
-
-def test_what_real_files_hold_agrees_with_mido(shared_data):
-    for path in [
-        path
-        for kind in ("perf", "pop", "vgame", "band", "folk", "drums")
-        for path in sorted((shared_data / "music/real" / kind).glob("*.mid"))[::48]
-    ]:
-        contents = Contents(PianoRollFrames(Grid.of_beats(4)))
-        contents.add(read_score(path.read_bytes()))
-        found, expected = contents.to_json(), by_mido(path.read_bytes())
-        for name in ("meters", "keys", "programs"):
-            assert set(found[name].values()) <= {1}
-            found[name] = set(found[name])
-        # A hit that never ends is no note.
-        assert found.pop("drum_notes") == pytest.approx(expected.pop("drum_notes"), abs=1)
-        share = expected.pop("pedal_share", 0)
-        assert found.pop("pedal_share", 0) == pytest.approx(share, abs=6e-5)
-        assert found == expected, path
 
 
 def meta(kind: int, *body: int) -> bytes:
@@ -150,6 +77,19 @@ def test_what_the_frames_do_not_hold_is_named(frame, missing):
     assert not_kept(contents.to_json(), frame) == [
         phrase for phrase in expected if not missing or missing not in phrase
     ]
+
+
+def test_what_the_pedal_adds_is_measured_in_seconds(tmp_path):
+    """By hand: sounds of 2.5 and 2 s, whose keys are down for 0.5 and 1 s; drums do not count."""
+    slower = (480, mido.MetaMessage("set_tempo", tempo=1_000_000))
+    down = mido.Message("control_change", control=64, value=100)
+    moves = [(0, down), (10, down), (1440, down.copy(value=0))]
+    some = notes([(0, 480, 60), (480, 960, 62)]) + notes([(0, 99, 36)], channel=9)
+    path = save(tmp_path / "a.mid", [[slower, *moves, *some]])
+    contents = Contents(PianoRollFrames(FOUR))
+    contents.add(read_score(path.read_bytes()))
+    told = contents.to_json()
+    assert (told["pedal"], told["pedal_share"]) == (1, 0.6667)
 
 
 def test_what_pieces_hold_adds_up():

@@ -1,7 +1,6 @@
 """Time signatures: read, kept with the piece, inferred, told to a model, written again."""
 
 import io
-import math
 from fractions import Fraction
 
 import mido
@@ -9,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from metres import METRES, place_of
 from midi_files import midi_file, note
 from midi_tracks import notes, save, tempo
 
@@ -27,7 +27,6 @@ from seqmodel.media.music.metre import (
     metre_line,
     parse_metre,
     shifted,
-    signature_row,
     signatures,
 )
 from seqmodel.media.music.midi import read_score
@@ -35,7 +34,6 @@ from seqmodel.media.music.placing import place
 from seqmodel.media.music.writing import midi_bytes, velocities
 
 SIXTEENTHS = Grid.of_beats(4)
-METRES = [(4, 4), (3, 4), (6, 8), (9, 8), (12, 8), (5, 4), (7, 8), (3, 8), (2, 2), (3, 16), (11, 4)]
 
 
 def signature(delta, beats, power):
@@ -153,38 +151,6 @@ signature_lists = st.lists(st.tuples(st.integers(1, 90), st.sampled_from(METRES)
 grids = st.sampled_from([1, 2, 3, 4, 6, 8, 12, 24]).map(Grid.of_beats)
 
 
-def places_by_hand(found, grid, frame):
-    """(Place in the beat, beat, bar, bar's length in beats) of a frame, in exact fractions."""
-    first, beats, of = max(each for each in found if each[0] <= frame)
-    quarters = Fraction(frame - first, grid.steps_per_beat)
-    dotted = of >= 8 and beats in (6, 9, 12)
-    beat = Fraction(4 * (3 if dotted else 1), of)
-    count = beats // 3 if dotted else beats
-    number = math.floor(quarters / beat)
-    return quarters / beat - number, number % count, number // count, count
-
-
-@settings(derandomize=True, max_examples=60)
-@given(changes=signature_lists, first=st.sampled_from(METRES), grid=grids, cut=st.integers(0, 99))
-def test_places_follow_from_what_is_given(changes, first, grid, cut):
-    """Guards bars that are no whole number of frames, dotted beats, changes, excerpts."""
-    found = signatures(sorted([(0, first), *changes]), 100)
-    assert found[0].frame == 0
-    rows = signature_row(metre_from_json(shifted([list(each) for each in found], cut)), grid)
-    table = rows.reshape(-1, 4)
-    for frame in range(100 - cut):
-        begin, units, beat, bar = max(row for row in table.tolist() if row[0] <= frame)
-        elapsed = (frame - begin) * units
-        place, number, bars, count = places_by_hand(found, grid, frame + cut)
-        assert Fraction(elapsed % beat, beat) == place
-        assert (elapsed % bar // beat, elapsed // bar, bar // beat) == (number, bars, count)
-    lines = bar_lines(found, grid, 100)
-    starts = {each.frame for each in found}
-    assert starts <= set(lines)
-    exact = [t for t in range(100) if t in starts or places_by_hand(found, grid, t)[:2] == (0, 0)]
-    assert set(exact) <= set(lines)
-
-
 def test_a_bar_that_ends_between_frames_has_no_signature_of_its_own():
     """The next would begin half a frame too early, and all bars after it."""
     begun = Signature(-1, 5, 8)  # of two and a half frames, one of them gone
@@ -196,6 +162,9 @@ def test_a_bar_that_ends_between_frames_has_no_signature_of_its_own():
 def test_what_is_written_reads_back(changes, first, grid, cut):
     """By mido and by our reader: accents are the same bar for bar, after a pickup too."""
     found = signatures(sorted([(0, first), *changes]), 100)
+    starts, steps = {each.frame for each in found}, grid.steps_per_beat
+    exact = {t for t in range(100) if t in starts or place_of(t, found, steps)[:2] == (0, 0)}
+    assert exact <= {*bar_lines(found, grid, 100)}
     heard = metre_from_json(shifted([list(each) for each in found], cut))
     frames = np.ones((100 - cut, 88), np.uint8)
     data = midi_bytes(frames, grid, metre=heard)

@@ -8,13 +8,12 @@ from random import Random
 import mido
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from midi_files import grids, sounds_by_mido, states_by_mido
+from midi_files import sounds_by_mido, states_by_mido
 from onsets import as_frames
 
 from seqmodel.errors import SourceError
 from seqmodel.media.music.frames import PianoRollFrames
+from seqmodel.media.music.grid import Grid
 from seqmodel.media.music.midi import read_score
 from seqmodel.media.music.placing import place
 
@@ -68,88 +67,68 @@ def test_every_note_matches_symusic(shared_data, awkward):
     assert (files, notes) == (186, 153_151)
 
 
-channel_messages = st.builds(
-    mido.Message,
-    st.sampled_from(["note_on", "note_off"]),
-    channel=st.sampled_from([0, 1, 9]),
-    note=st.sampled_from([0, 20, 21, 60, 61, 108, 109, 127]),
-    velocity=st.sampled_from([0, 1, 127]),
-    time=st.integers(0, 300),
-)
-short, meta, texts = st.integers(0, 300), mido.MetaMessage, st.text("abc", max_size=200)
-kinds = st.sampled_from(["program_change", "pitchwheel", "control_change", "aftertouch"])
-data = st.lists(st.integers(0, 127), max_size=5)
-other_messages = st.one_of(
-    st.builds(meta, st.just("set_tempo"), tempo=st.integers(1, 2**24 - 1), time=short),
-    st.builds(meta, st.just("text"), text=texts, time=st.integers(0, 20000)),
-    st.builds(mido.Message, st.just("sysex"), data=data, time=short),
-    st.builds(mido.Message, kinds, time=short),
-)
-tracks = st.lists(
-    st.lists(st.one_of(channel_messages, channel_messages, other_messages), max_size=30),
-    min_size=1,
-    max_size=4,
-)
+def drawn_file(draw, keys, *, pedals=0.0):
+    """A file of notes on a few keys, tempos, pedals and what is neither, on several channels."""
 
+    def message():
+        where = {"channel": draw.choice([0, 0, 1, 9])}
+        time, kind = draw.choice([0, 0, 1, 5, 90]), draw.random()
+        if kind < pedals:
+            value = draw.choice([0, 63, 64, 127])
+            return mido.Message("control_change", control=64, value=value, time=time, **where)
+        if kind > 0.8:
+            others = [mido.Message("aftertouch", **where), mido.Message("sysex", data=(1, 127))]
+            others.append(mido.MetaMessage("text", text="la" * draw.randrange(90)))
+            others.append(mido.MetaMessage("set_tempo", tempo=draw.randrange(1, 1 << 24)))
+            return draw.choice(others).copy(time=time)
+        kind, velocity = draw.choice(["note_on", "note_off"]), draw.choice([0, 1, 127])
+        return mido.Message(kind, note=draw.choice(keys), velocity=velocity, time=time, **where)
 
-def file_of(tracks, division):
-    file = mido.MidiFile(type=1, ticks_per_beat=division)
-    file.tracks = [mido.MidiTrack(messages) for messages in tracks]
+    file = mido.MidiFile(type=1, ticks_per_beat=draw.choice([10, 96, 480, 32767]))
+    for _ in range(3):
+        file.tracks.append(mido.MidiTrack(message() for _ in range(draw.randrange(80))))
     stream = io.BytesIO()
     file.save(file=stream)
     return stream.getvalue()
 
 
-@settings(derandomize=True, max_examples=60)
-@given(
-    tracks=tracks,
-    division=st.integers(1, 32767),
-    grid=grids(5 * 10**7, 10**10),
-    restrike=st.sampled_from(RULES),
-    drums=st.booleans(),
-    transpose=st.integers(-5, 6),
-    short_notes=st.booleans(),
-)
-def test_rolls_match_exact_fractions(tracks, division, grid, restrike, **how):
+def test_rolls_match_exact_fractions():
     """Guards notes, tempo maps, rounding and counts on files that no collection has."""
-    data = file_of(tracks, division)
-    expected, notes, filling = states_by_mido(data, grid, restrike=restrike, **how)
-    score = read_score(data, restrike=restrike)
-    transpose = how.pop("transpose")
-    frame = PianoRollFrames(grid, **how)
-    assert score.remarks == ()
-    if len(expected) == 0:
-        with pytest.raises(SourceError):
-            place(score, frame, transpose=transpose)
-        return
-    placed = place(score, frame, transpose=transpose)
-    roll, frames = placed.frames(onsets=False), placed.frames(onsets=True)
-    assert roll.shape == expected.shape
-    assert np.array_equal(roll, expected > 0)
-    assert np.array_equal(frames, as_frames(expected))
-    dropped = len(notes) - len(filling)
-    before = np.pad(expected[:-1], ((1, 0), (0, 0)))
-    after_silence = ((expected > 0) & (before == 0)).sum()
-    assert placed.tally(frames)[:3] == (len(notes), dropped, len(filling) - (expected == 1).sum())
-    assert placed.tally(roll)[:3] == (len(notes), dropped, len(filling) - after_silence)
+    draw, seen = Random(2), Counter()
+    for _ in range(60):
+        data = drawn_file(draw, (0, 9, 21, 60, 61, 109))  # two of which share a row
+        steps, nanoseconds = draw.randint(1, 24), draw.randint(5 * 10**7, 10**10)
+        grid = draw.choice([Grid.of_beats(steps), Grid(step_nanoseconds=nanoseconds)])
+        restrike, transpose = draw.choice(RULES), draw.randint(-5, 6)
+        how = {name: draw.random() < 0.5 for name in ("drums", "short_notes")}
+        expected, notes, filling = states_by_mido(
+            data, grid, restrike=restrike, transpose=transpose, **how
+        )
+        score, frame = read_score(data, restrike=restrike), PianoRollFrames(grid, **how)
+        assert score.remarks == ()
+        seen[len(expected) > 0] += 1
+        if len(expected) == 0:
+            with pytest.raises(SourceError):
+                place(score, frame, transpose=transpose)
+            continue
+        placed = place(score, frame, transpose=transpose)
+        roll, frames = placed.frames(onsets=False), placed.frames(onsets=True)
+        np.testing.assert_array_equal(roll, expected > 0)
+        np.testing.assert_array_equal(frames, as_frames(expected))
+        dropped = len(notes) - len(filling)
+        struck, before = (expected == 1).sum(), np.pad(expected[:-1], ((1, 0), (0, 0)))
+        after_silence = ((expected > 0) & (before == 0)).sum()
+        assert placed.tally(frames)[:3] == (len(notes), dropped, len(filling) - struck)
+        assert placed.tally(roll)[:3] == (len(notes), dropped, len(filling) - after_silence)
+    assert seen[True] > 30, seen
 
 
 @pytest.mark.parametrize("restrike", RULES)
 def test_pedals_hold_notes_as_message_by_message(restrike):
     """Guards channels over tracks, order within a tick, strikes, drums, pedals left down."""
     draw, held = Random(1), 0
-
-    def message():
-        where = {"channel": draw.choice([0, 0, 1, 9]), "time": draw.choice([0, 0, 1, 5, 90])}
-        if draw.random() < 0.2:
-            value = draw.choice([0, 63, 64, 127])
-            return mido.Message("control_change", control=64, value=value, **where)
-        kind = draw.choice(["note_on", "note_off"])
-        return mido.Message(kind, note=draw.choice([60, 61]), **where)
-
     for _ in range(60):
-        tracks = [[message() for _ in range(draw.randrange(80))] for _ in range(3)]
-        data = file_of(tracks, draw.choice([1, 10, 480]))
+        data = drawn_file(draw, (60, 61), pedals=0.2)
         score = read_score(data, restrike=restrike)
         columns = (score.on_tick, score.off_tick, score.silent_tick, score.pitch, score.channel)
         found = zip(*(column.tolist() for column in (*columns, score.track)), strict=True)

@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import mido
+import noise
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -15,12 +16,11 @@ from onsets import as_frames, marked, random_states
 from seqmodel.data.batches import load
 from seqmodel.data.bundled import FRAMES
 from seqmodel.data.dataset import open_dataset
-from seqmodel.data.prepare import prepare
-from seqmodel.data.sources import find_sources
 from seqmodel.media.marks import Levels
 from seqmodel.media.music.corpus import load_midi
 from seqmodel.media.music.frames import PianoRollFrames, marks_in, notes_of, struck
 from seqmodel.media.music.grid import Grid
+from seqmodel.media.music.medium import MUSIC
 from seqmodel.media.music.midi import read_score
 from seqmodel.media.music.original import Original
 from seqmodel.media.music.placing import place
@@ -41,9 +41,8 @@ def prepared(folder, pieces, **options):
     """A dataset of files, each of which goes to train."""
     for name, some in pieces.items():
         write(folder / "train" / f"{name}.mid", some)
-    sources = find_sources([str(folder)])
-    settings = sources.medium.settings({"velocity": True} | options)
-    prepare(sources, folder / "data", settings)
+    settings = MUSIC.settings({"velocity": True} | options)
+    noise.prepared(folder, folder / "data", settings)
     return open_dataset(folder / "data")
 
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 import mido
+import noise
 import numpy as np
 import pytest
 from midi_tracks import note, notes, save
@@ -12,18 +13,16 @@ from onsets import marked
 
 from seqmodel.data.bundled import FRAMES
 from seqmodel.data.dataset import open_dataset
-from seqmodel.data.prepare import prepare
-from seqmodel.data.sources import find_sources
 from seqmodel.errors import UsageError
 from seqmodel.media.marks import Levels
 from seqmodel.media.music.corpus import load_midi
 from seqmodel.media.music.frames import PianoRollFrames, marks_in
 from seqmodel.media.music.grid import Grid
+from seqmodel.media.music.medium import MUSIC
 from seqmodel.media.music.midi import read_score
 from seqmodel.media.music.parts import INSTRUMENTS, Part, named_parts, part_of, parts_of
 from seqmodel.media.music.published import Roll
 from seqmodel.media.music.writing import midi_bytes
-from seqmodel.media.registry import medium_of
 
 STEP = 120
 
@@ -41,9 +40,9 @@ def write(path, tracks):
 
 
 def prepared(folder, **options):
-    sources = find_sources([str(folder / "in")])
-    manifest = prepare(sources, folder / "data", sources.medium.settings(options), force=True)
-    return open_dataset(folder / "data"), manifest
+    out = folder / "data"
+    manifest = noise.prepared(folder / "in", out, MUSIC.settings(options), force=True)
+    return open_dataset(out), manifest
 
 
 MELODY = ("Lead Voice", 0, [(0, 4, 72), (4, 8, 74), (10, 12, 60)])
@@ -226,7 +225,7 @@ def test_parts_of_one_track_go_by_their_instruments(tmp_path):
     _, manifest = prepared(tmp_path, tracks=True)
     assert manifest["parts"] == {"bass": 1, "piano": 1, "brass": 1}
     _, manifest = prepared(tmp_path, parts="banjo,bass,flute")
-    remarks = medium_of(FRAMES).prepare_remarks(manifest)
+    remarks = MUSIC.prepare_remarks(manifest)
     assert remarks[0] == "no note in train belongs to banjo, flute: leave them out"
     _, manifest = prepared(tmp_path, parts="bass,trumpet,piano")
     assert manifest["parts"] == {"bass": 1, "trumpet": 1, "piano": 1}

@@ -20,10 +20,6 @@ def rendered(notes, frames, step=STEP, hollow=None):
     return np.concatenate(list(render(rows, times, np.ones(len(rows)), hollow)))
 
 
-def at(seconds):
-    return round(seconds * RATE)
-
-
 def by_the_equation(notes, frames, step=STEP, hollow=()):
     """The sum of all notes as the module's docstring has it, sine by sine, before soft clipping."""
     total = np.zeros(round(frames * step * RATE) + 4410)

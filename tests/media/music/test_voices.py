@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from noise import prepared
 
 from seqmodel.data.dataset import open_dataset
-from seqmodel.data.prepare import prepare
-from seqmodel.data.sources import find_sources
 from seqmodel.errors import SeqmodelError
 from seqmodel.media.music.frames import PianoRollFrames
 from seqmodel.media.music.grid import Grid
@@ -86,8 +85,7 @@ def chorales(tmp_path):
             found[k] = random.integers(59, 64, (20 + k, 4)).astype(float)
             found[k][found[k] == 59] = -1
         np.savez(tmp_path / f"{split}.npz", **{split: found})
-    sources = find_sources([str(tmp_path / f"{split}.npz") for split in ("train", "valid")])
-    prepare(sources, tmp_path / "d", PianoRollFrames(Grid.of_beats(4)))
+    prepared(tmp_path, tmp_path / "d", PianoRollFrames(Grid.of_beats(4)))
     return tmp_path / "d"
 
 
