@@ -16,7 +16,6 @@ from seqmodel.config import MODELS
 from seqmodel.data.batches import load
 from seqmodel.data.bundled import FRAMES
 from seqmodel.evaluation.likelihood import likelihood
-from seqmodel.export.onnx.encoders import _bar_positions
 from seqmodel.media.music.grid import Grid
 from seqmodel.media.music.metre import (
     MAX_SIGNATURES,
@@ -288,14 +287,3 @@ def test_training_is_on_each_pieces_own_metre(dataset, make_config):
     nats, _ = window_gradient(state, batch, 1)
     assert nats == pytest.approx(likelihood(state.model, split[:3]).piece_nats.sum(), rel=1e-4)
     assert load(split, np.arange(3), begin=2).metres is None
-
-
-def test_the_table_of_an_exported_model_repeats_the_places():
-    """Guards a period that is too short, on grids that bars do not fit."""
-    for metre in METRES:
-        for steps in (1, 3, 4, 12):
-            given = signature_row(signatures([(0, metre)], 1), Grid.of_beats(steps))
-            table = _bar_positions(given)
-            for frame in range(0, 3000, 29):
-                expected = place_by_hand([(0, *metre)], steps, frame)
-                assert table[frame % len(table)].tolist() == expected

@@ -70,14 +70,18 @@ def piano_roll_png(
 
     figure, axes = wide_figure(4)
     rows, roll = rows_of(frames), sounding(frames)
-    hop, shades = max(1, -(-len(frames) // COLUMNS)), roll.copy()
-    if given is not None:
-        shades[given] *= 2
-    if has_onsets(frames):
-        shades[struck(frames)] += 2
-    columns = np.maximum.reduceat(shades, np.arange(0, len(frames), hop))
+    hop = max(1, -(-len(frames) // COLUMNS))
+    columns = []
+    for start in range(0, len(frames), hop):
+        part = frames[start : start + hop]
+        shades = sounding(part).copy()
+        if given is not None:
+            shades[given[start : start + hop]] *= 2
+        if has_onsets(frames):
+            shades[struck(part)] += 2
+        columns.append(shades.max(axis=0))
     axes.imshow(
-        columns.T,
+        np.array(columns, np.uint8).reshape(-1, len(rows)).T,
         origin="lower",
         aspect="auto",
         interpolation="nearest",
