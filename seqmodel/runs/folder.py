@@ -232,8 +232,8 @@ def check_average(runs: Sequence[StoredRun]) -> None:
 
 
 def _predicted(run: StoredRun) -> tuple[str, str]:
-    scale, nats = run.frame.standardisation(), "probabilities"
-    if scale and not output_class(run.config, run.frame).discrete:
+    scale, nats = run.frame.standardisation() or {}, "probabilities"
+    if run.frame.values != "binary" and not output_class(run.config, run.frame).discrete:
         nats = " ".join(["densities", *(f"{name} {n:.3g}" for name, n in scale.items())])
     return f"{'with' if run.config.end else 'without'} ends", nats
 

@@ -7,6 +7,7 @@ import threading
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from types import FrameType
 
 INTERRUPT, TERMINATE = signal.SIGINT, signal.SIGTERM
@@ -37,7 +38,11 @@ def handled(handler: Handler, *numbers: int) -> Iterator[None]:
 
     def outside_destructors(number: int, frame: FrameType | None) -> None:
         if any(caller.f_code.co_name == "__del__" for caller, _ in traceback.walk_stack(frame)):
-            threading.Timer(0.01, signal.raise_signal, [number]).start()
+            if sys.platform == "win32":
+                again = partial(signal.raise_signal, number)
+            else:  # which also interrupts what this thread, the main one, waits for
+                again = partial(signal.pthread_kill, threading.get_ident(), number)
+            threading.Timer(0.01, again).start()
         else:
             handler(number, frame)
 

@@ -18,7 +18,7 @@ from seqmodel.media.music.evaluation import baseline_nats_per_frame
 from seqmodel.media.words import epochs_text
 from seqmodel.runs import folder as runs
 from seqmodel.runs.checkpoint import load_checkpoint
-from seqmodel.runs.content import newest_run
+from seqmodel.runs.content import TimePlan, newest_run
 from seqmodel.runs.files import VALID_PIECES
 from seqmodel.runs.folder import load_run, read_metrics
 from seqmodel.training import loop, schedule
@@ -346,6 +346,12 @@ def test_a_run_of_minutes_stopped_at_every_update_ends_as_if_never_stopped(
             break
     assert stops > 15
     assert left(tmp_path / "run") == left(tmp_path / "whole")
+
+
+def test_a_plan_spreads_what_is_left():
+    plan = TimePlan(at=2.0, share=0.4, until=5.0)
+    assert [plan.share_at(x) for x in (2.0, 3.5, 5.0, 6.0)] == pytest.approx([0.4, 0.7, 1.0, 1.0])
+    assert TimePlan().share_at(9.0) == 0.0
 
 
 def test_long_epochs_have_looks_by_themselves(make_config, train, tmp_path, dataset, monkeypatch):

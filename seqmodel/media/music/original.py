@@ -212,6 +212,8 @@ class Original:
             # Two notes moved onto one key by octaves must not overlap either.
             before = ended[channel, pitch]
             on, off = _between(others[channel][pitch], max(begins[begin, key], before), off)
+            # Where tracks share a channel, a player must not meet this end after the next strike.
+            off -= (until, key) in begins and len(used_channels) < len(targets) and off - on > 1
             if on < off:
                 ended[channel, pitch] = off
                 added[track] += [

@@ -43,9 +43,9 @@ from seqmodel.units.language import Weight
 _SIZES = ("T", "B", "I", "H", "steps")
 """`steps` is how many time steps make a block."""
 _OPTIONS = ("shortest", "in_order")
-"""`shortest` is for `lengths`. Unless `in_order`, each thread's rows lie apart in slots and states:
-what a thread fetches ahead would otherwise be lines that another is writing. Only h, which is the
-output, is always in the order of x.
+"""`shortest` is for `lengths`. Unless `in_order`, each thread's rows lie apart in what only the
+loops use: what a thread fetches ahead would otherwise be lines that another is writing. h, which is
+the output, is always in the order of x.
 """
 LISTED = {"indices": ("T * B", "I"), "counts": ("T * B",), "listed": (THREADS,)}
 """Where the forward loops list the nonzero numbers of x; omitted unless x is data."""
