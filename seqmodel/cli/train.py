@@ -119,9 +119,9 @@ def train(
     else:
         if not print_config:
             _check_folders(run, init_from, force=force)
-        if size > 1:
-            given.setdefault("parts", size)
         file = read_config_file(config) if config else {}
+        if size > 1 and "parts" not in file:
+            given.setdefault("parts", size)
         blamed = Path(config or "")
         resolved = blaming(blamed, file, lambda file: _resolved(given, file, trials, size))
     if print_config:

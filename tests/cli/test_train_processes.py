@@ -53,6 +53,9 @@ def test_two_processes_print_and_write_what_one_does(data):
     settings = Path("two/config.yaml").read_text()
     assert "parts: 2\n" in settings
     assert "processes" not in settings
+    Path("four.yaml").write_text("parts: 4\nbatch_size: 4\n")
+    command = ("train", data, "--config", "four.yaml", "--processes", 2, "--print-config")
+    assert "parts: 4\n" in call_ok(*command).out  # those of the file
 
 
 def test_ctrl_c_stops_all_and_one_process_goes_on(data):
