@@ -201,7 +201,8 @@ class Original:
             used_channels.add(channel)
             of_part[in_track] = len(targets)
             targets.append((track, channel))
-        others = {c: self._other_notes(c, remaining, semitones) for c in used_channels}
+        apart = int(steps.min() > 2)  # ticks; more would move notes to other frames
+        others = [self._other_notes(*each, remaining, semitones, apart) for each in targets]
         rows = np.column_stack([notes, loudness, of_part])[of_part >= 0].tolist()
         for begin, until, key, velocity, k in rows:
             track, channel = targets[k]
@@ -211,9 +212,9 @@ class Original:
             pitch = key if self._frame.kit else int(fold(moved))
             # Two notes moved onto one key by octaves must not overlap either.
             before = ended[channel, pitch]
-            on, off = _between(others[channel][pitch], max(begins[begin, key], before), off)
-            # Where tracks share a channel, a player must not meet this end after the next strike.
-            off -= (until, key) in begins and len(used_channels) < len(targets) and off - on > 1
+            on, off = _between(others[k][pitch], max(begins[begin, key], before), off)
+            if (until, key) in begins and len(used_channels) < len(targets):
+                off -= apart  # as in `_other_notes`
             if on < off:
                 ended[channel, pitch] = off
                 added[track] += [
@@ -410,13 +411,21 @@ class Original:
         return program
 
     def _other_notes(
-        self, channel: int, remaining: Mapping[int, list[Note]], semitones: int
-    ) -> defaultdict[int, list[Note]]:
+        self, track: int, channel: int, remaining: Mapping[int, list[Note]], semitones: int,
+        apart: int,
+    ) -> defaultdict[int, list[Note]]:  # fmt: skip
+        """The file's notes on a channel, by pitch, between which drawn notes of a track fit.
+
+        Those of other tracks are longer by `apart` ticks where a player, which merges tracks in
+        their order, would otherwise meet an end after the strike at its tick, and silence that.
+        """
         score, found = self._score, defaultdict[int, list[Note]](list)
         for n in () if self._frame.kit else np.flatnonzero(score.channel == channel).tolist():
-            own = int(score.on_tick[n]), int(score.off_tick[n])
+            own, other = (int(score.on_tick[n]), int(score.off_tick[n])), int(score.track[n])
             pitch = fold(int(score.pitch[n]) + semitones, *KEYS)
-            found[int(pitch)] += remaining.get(n, [own])
+            sooner, later = apart * (other < track), apart * (other > track)
+            notes = remaining.get(n, [own])
+            found[int(pitch)] += [(on - sooner, off + later) for on, off in notes]
         return found
 
     def _encode(

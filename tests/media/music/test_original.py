@@ -511,6 +511,22 @@ def test_parts_that_share_a_channel_lose_no_note(tmp_path):
     assert played == [(0, 239), (240, 480), (720, 959), (960, 1200)]
 
 
+@pytest.mark.parametrize("into", ["1", "2"])
+def test_no_end_silences_a_strike_of_another_track(tmp_path, into):
+    """Guards two hands on one channel, as a player merges them."""
+    hands = [note(0, 480, 60) + note(960, 1440, 60), note(0, 480, 64) + note(960, 1440, 64)]
+    path = save(tmp_path / "hands.mid", hands)
+    states = np.zeros((12, 88), int)
+    states[4:8, [39, 43]] = 2
+    after = read(redrawn(path, stretch(12, 4, 8), states, into=into)[1])
+    played = [each[:3] for each in notes_of(mido.merge_tracks(after.tracks))]
+    begins = {key: 480 + (key == 64 and into == "1") for key in (60, 64)}
+    ends = {key: 960 - (key == 60 and into == "2") for key in (60, 64)}
+    assert sorted(played) == sorted(
+        each for k in (60, 64) for each in ((0, 480, k), (begins[k], ends[k], k), (960, 1440, k))
+    )
+
+
 def test_what_is_not_seen_is_said(song):
     remarks = Original(song, BEATS, transposed=0).remarks
     kept = "which the run does not replace: they stay"
