@@ -127,8 +127,8 @@ class Original:
             if free < sum(not self._track_named(part.name)[1] for part in tracks):
                 left = plural(free, "free channel") if free else "no free channels"
                 self.remarks.append(
-                    f"{path} has {left} for new tracks: other drawn parts use the channel of most "
-                    "of the notes that they replace"
+                    f"{path} has {left} for new tracks: drawn notes without one share the channel "
+                    "of most of the notes that they replace"
                 )
 
     def _track(self, text: str) -> int:
