@@ -40,7 +40,7 @@ from seqmodel.media.music.grid import (
 )
 from seqmodel.media.music.metre import Signature
 from seqmodel.media.music.midi import read_events, read_score
-from seqmodel.media.music.parts import Part
+from seqmodel.media.music.parts import Part, parts_of_notes
 from seqmodel.media.music.placing import place
 from seqmodel.media.music.writing import (
     PIANO,
@@ -127,8 +127,8 @@ class Original:
             if free < sum(not self._track_named(part.name)[1] for part in tracks):
                 left = plural(free, "free channel") if free else "no free channels"
                 self.remarks.append(
-                    f"{path} has {left} for new tracks: drawn notes without one share the channel "
-                    "of most of the notes that they replace"
+                    f"{path} has {left} for new tracks: other drawn notes use the channel of the "
+                    "notes of their part, or of most of those that they replace"
                 )
 
     def _track(self, text: str) -> int:
@@ -186,23 +186,24 @@ class Original:
         begins = onset_ticks(notes, frames, ticks.tolist(), steps.tolist())
         last, ended = int(ticks[-1]), defaultdict[tuple[int, int], int](int)
         marked = not frames[-1].any() and (cut is not None or score.end_tick < last)
-        parts, used_channels = self._frame.parts if self._into is None else (), set[int]()
+        parts = self._frame.parts if self._into is None else ()
         _, *tracks = split_tracks(notes, frames, given, parts)
-        of_part, targets = np.full(len(notes), -1), list[tuple[int, int]]()
-        for part, in_track in [each for each in tracks if each[1].any()] or tracks[:marked]:
-            program = part.program if parts else self._program(nearby, first)
-            added_track = max([len(self._names), *(number + 1 for number in added)])
-            track, channel, head = self._target_track(
-                part._replace(program=program), nearby, used_channels, added_track
-            )
-            if marked and not targets:
-                head.append((last, smf.STRIKES, smf.meta(smf.MARKER, END_OF_PIECE)))
-            added[track] += head
-            used_channels.add(channel)
-            of_part[in_track] = len(targets)
-            targets.append((track, channel))
+        of_part = np.full(len(notes), -1)
+        for k, (_, own) in enumerate(tracks):
+            of_part[own] = k
+        drawn = {k: part for k, (part, own) in enumerate(tracks) if own.any()}
+        if marked:
+            drawn = drawn or {0: tracks[0][0]}
+        targets = self._targets(drawn, nearby, first, added)
+        if marked:
+            (track, _), *_ = targets.values()
+            added[track].append((last, smf.STRIKES, smf.meta(smf.MARKER, END_OF_PIECE)))
+        is_shared = len({channel for _, channel in targets.values()}) < len(targets)
         apart = int(steps.min() > 2)  # ticks; more would move notes to other frames
-        others = [self._other_notes(*each, remaining, semitones, apart) for each in targets]
+        others = {
+            k: self._other_notes(*target, remaining, semitones, apart)
+            for k, target in targets.items()
+        }
         rows = np.column_stack([notes, loudness, of_part])[of_part >= 0].tolist()
         for begin, until, key, velocity, k in rows:
             track, channel = targets[k]
@@ -213,7 +214,7 @@ class Original:
             # Two notes moved onto one key by octaves must not overlap either.
             before = ended[channel, pitch]
             on, off = _between(others[k][pitch], max(begins[begin, key], before), off)
-            if (until, key) in begins and len(used_channels) < len(targets):
+            if is_shared and (until, key) in begins:
                 off -= apart  # as in `_other_notes`
             if on < off:
                 ended[channel, pitch] = off
@@ -378,6 +379,30 @@ class Original:
         own = score.channel[score.track == (-1 if track is None else track)].tolist()
         own = own or [channel for number, channel, *_ in score.programs if number == track]
         return track, [channel for channel in own if channel != DRUM_CHANNEL]
+
+    def _targets(
+        self, parts: Mapping[int, Part], nearby: Sequence[int], first: int,
+        added: defaultdict[int, list[smf.TimedEvent]],
+    ) -> dict[int, tuple[int, int]]:  # fmt: skip
+        """The track and channel for drawn notes of each part, by its number.
+
+        What a track begins with is `added` to it. Of the file's notes `nearby` those of a part
+        decide for it, if there are any; programs are those at tick `first`.
+        """
+        names = [part.name for part in self._frame.parts] if self._into is None else []
+        numbers, _ = parts_of_notes(self._score, names)
+        targets = dict[int, tuple[int, int]]()
+        for k, part in parts.items():
+            program = part.program if names else self._program(nearby, first)
+            new_track = max([len(self._names), *(number + 1 for number in added)])
+            same = [n for n in nearby if numbers[n] == k + 1] or nearby
+            used_channels = {channel for _, channel in targets.values()}
+            track, channel, head = self._target_track(
+                part._replace(program=program), same, used_channels, new_track
+            )
+            added[track] += head
+            targets[k] = track, channel
+        return targets
 
     def _target_track(
         self, part: Part, nearby: Sequence[int], used_channels: Set[int], added_track: int

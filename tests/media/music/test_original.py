@@ -511,6 +511,27 @@ def test_parts_that_share_a_channel_lose_no_note(tmp_path):
     assert played == [(0, 239), (240, 480), (720, 959), (960, 1200)]
 
 
+def test_without_a_free_channel_a_part_has_that_of_its_notes(tmp_path):
+    """Guards a bass that is drawn on the guitar's channel."""
+    named = {3: "low", 5: "high"}
+    tracks = [
+        [(0, mido.MetaMessage("track_name", name=named.get(k, "x"))), *note(0, 960, 60 + k, k)]
+        for k in range(16)
+    ]
+    path = save(tmp_path / "full.mid", tracks)
+    marks = {"part": Levels.of_names(("high", "low"))}
+    frame = PianoRollFrames(Grid.of_beats(4), onsets=True, marks=marks, programs=(40, 32))
+    frames = np.zeros((8, 5 * 88), np.uint8)
+    for part, row in ((1, 50), (2, 20)):
+        frames[:2, row] = frames[0, 88 + row] = 1
+        frames[0, 176 + row] = part
+    drawn = read(Original(path, frame, transposed=0).with_drawn(frames, stretch(8, 0, 8)))
+    assert [notes_of(track) for track in drawn.tracks[16:]] == [
+        [(0, 240, 71, 5)],
+        [(0, 240, 41, 3)],
+    ]
+
+
 @pytest.mark.parametrize("into", ["1", "2"])
 def test_no_end_silences_a_strike_of_another_track(tmp_path, into):
     """Guards two hands on one channel, as a player merges them."""
