@@ -156,7 +156,10 @@ def serve(line):
         if between := os.fork():
             os.waitpid(between, 0)
             os.close(writer)
-            line.send(os.read(reader, 20))
+            try:
+                line.send(os.read(reader, 20))
+            except BrokenPipeError:  # killed before it took the answer
+                os._exit(0)
             for number in (*given, reader):
                 os.close(number)
         elif os.fork():
