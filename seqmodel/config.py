@@ -95,7 +95,9 @@ class ModelEntry:
 
 MODELS: dict[str, ModelEntry] = {
     "frame-wise": ModelEntry(
-        "seqmodel.model.encoder:WindowEncoder", {"by_part": True}, ("by_part",)
+        "seqmodel.model.encoder:WindowEncoder",
+        {"by_part": True, "nearby": True},
+        ("by_part", "nearby"),
     ),
     "tied": ModelEntry(
         "seqmodel.model.notes:NoteEncoder",
@@ -105,6 +107,7 @@ MODELS: dict[str, ModelEntry] = {
             "bars": True,
             "held": True,
             "by_part": True,
+            "nearby": True,
             "ages": True,
             "first_change": None,
             "hidden": 64,
@@ -117,7 +120,7 @@ MODELS: dict[str, ModelEntry] = {
             "epochs": 14,
         },
         (
-            *("echo", "bars", "clock", "metre", "held", "by_part", "ages", "motifs"),
+            *("echo", "bars", "clock", "metre", "held", "by_part", "nearby", "ages", "motifs"),
             *("rests", "first_change", "input_noise"),
         ),
     ),
@@ -224,6 +227,9 @@ class Config:
     held: bool = setting(False, "Whether clocks also use, with ages, how long nothing has changed.")
     by_part: bool = setting(
         False, "Whether velocity and timing also read how often the note's part had each level."
+    )
+    nearby: bool = setting(
+        False, "Whether velocity and timing also read means of levels near in time and in pitch."
     )
     ages: bool = setting(
         False,

@@ -127,7 +127,8 @@ def build_model(config: Config, frame: FrameDefinition) -> SequenceModel:
         built.limit_ends(config.hidden + columns + encoder.end_skip_size)
     marks = None
     if frame.marks:
-        marks = Marks(h_size, frame.marks, note_count(frame), encoder.rows, config.by_part)
+        read = {"by_part": config.by_part, "nearby": config.nearby}
+        marks = Marks(h_size, frame.marks, note_count(frame), encoder.rows, **read)
     return SequenceModel(encoder, unit, built, config.dropout, marks, labels)
 
 

@@ -42,15 +42,19 @@ class Marks(nn.ModuleDict):
     """The `MarkOutput` of each mark, in order; their memories (B, M) lie side by side."""
 
     def __init__(
-        self, h_size: int, marks: Mapping[str, Levels], notes: int, rows: int, by_part: bool
-    ) -> None:
+        self, h_size: int, marks: Mapping[str, Levels], notes: int, rows: int, *, by_part: bool,
+        nearby: bool,
+    ) -> None:  # fmt: skip
         """`rows` is the number of rows of h per piece: one, or one for each note.
 
-        With `by_part`, the marks after the part also read the levels of the note's own part.
+        With `by_part`, the marks after the part also read the levels of the note's own part; with
+        `nearby`, levels without names also read what `write_nearby` gives.
         """
         earlier, outputs, part_mark = dict[str, int](), dict[str, nn.Module](), None
         for name, levels in marks.items():
-            outputs[name] = MarkOutput(h_size, levels, notes, rows, earlier, part_mark)
+            outputs[name] = MarkOutput(
+                h_size, levels, notes, rows, earlier, part_mark, nearby=nearby and not levels.names
+            )
             earlier[name] = len(levels)
             part_mark = name if by_part and levels.names else part_mark
         super().__init__(outputs)
@@ -104,9 +108,9 @@ class MarkOutput(nn.Module):
 
     def __init__(
         self, h_size: int, levels: Levels, notes: int, rows: int, earlier: Mapping[str, int],
-        part_mark: str | None = None,
+        part_mark: str | None = None, *, nearby: bool = False,
     ) -> None:  # fmt: skip
-        """`rows` is as in `Marks`, `earlier` the number of levels of each earlier mark.
+        """`rows` and `nearby` are as in `Marks`, `earlier` the number of levels of earlier marks.
 
         `part_mark` is the one of these whose names each have levels of their own here.
         """
@@ -116,6 +120,9 @@ class MarkOutput(nn.Module):
         self._names, L = len(levels.names), len(levels)
         self.memory_size = OF_NOTES * notes + OF_PIECE + (OF_NAME + notes) * self._names
         features = SCALARS + 2 * L + OF_NAMES * self._names
+        self._spans = SPANS if nearby else ()
+        self.memory_size += len(self._spans) * (2 * len(REACHES) * notes + OF_SPAN)
+        features += len(self._spans) * NEARBY
         if part_mark is not None:
             self.memory_size += (1 + L) * earlier[part_mark]
             features += 2 * L
@@ -189,11 +196,13 @@ class MarkOutput(nn.Module):
         parts = earlier.get(self._part_mark or "", torch.zeros_like(levels))
         return {
             "T": T, "B": B, "D": D, "L": len(self.levels), "M": self.memory_size,
-            "G": self._names, "K": self.out.in_features - HIDDEN,
+            "G": self._names, "K": self.out.in_features - HIDDEN, "S": len(self._spans),
             "levels": levels.contiguous(), "parts": parts.contiguous(), "memory": memory,
             "above": NEW,
             "loud": torch.tensor(standard(self.levels), dtype=memory.dtype),
             "rates": torch.tensor(rates(D), dtype=memory.dtype),
+            "kept": torch.tensor(np.exp(-1 / np.array(SPANS)), dtype=memory.dtype),
+            "nearness": torch.tensor(nearness(D), dtype=memory.dtype),
         }  # fmt: skip
 
     @torch.no_grad()
@@ -235,6 +244,11 @@ def rates(notes: int) -> NDArray[np.float64]:
     return np.stack([0.5 * np.exp(-away / 4), 0.25 * np.exp(-away / 12)])
 
 
+def nearness(notes: int) -> NDArray[np.float64]:
+    """(R, D): the weight, for each of `REACHES`, of strikes that many semitones away."""
+    return np.exp(-0.5 * (np.arange(notes) / np.array(REACHES)[:, np.newaxis]) ** 2)
+
+
 # ---- kernels -------------------------------------------------------------------------------------
 
 _COMMON = (
@@ -244,12 +258,14 @@ _COMMON = (
     Array("above", ("B", "D")),
     Array("loud", ("L + 1",)),
     Array("rates", ("2", "D")),
+    Array("kept", ("3",)),
+    Array("nearness", ("3", "D")),
 )
 
 
 _READ = Signature(
     "read_levels",
-    ("T", "B", "D", "L", "M", "N", "K", "G"),
+    ("T", "B", "D", "L", "M", "N", "K", "G", "S"),
     (*_COMMON, Array("features", ("N", "K")), Array("starts", ("B",), torch.int64)),
 )
 _DRAW = Signature(
@@ -271,7 +287,9 @@ _DRAW = Signature(
 # strikes, weighted less the farther away they are. Then follow the numbers below; for each name
 # that levels have, `OF_NAME` numbers and the name's share of the strikes around each note; and for
 # each part, if strikes read the levels of their own, its last level and a count of each level, in
-# which old strikes count less.
+# which old strikes count less. Last, if strikes read what is nearby, come for each of `SPANS` the
+# weights of strikes as seen from each note, and their weighted sums of levels, for each of
+# `REACHES`; then these two for all notes alike, and the sum of squares.
 
 OF_NOTES = 4
 FRAMES = 0
@@ -303,6 +321,17 @@ OF_NAMES = 6
 """Numbers that a strike reads for each name."""
 FORGETTING = 0.95
 """What a part's counts of levels are multiplied by after each of its strikes."""
+SPANS = 2.0, 16.0, 128.0
+"""In frames: how long ago strikes have 1/e of the weight of new ones."""
+REACHES = 1.0, 4.0, 12.0
+"""In semitones: the deviations of the weights around a note."""
+RANGE = 3
+"""How many there are of both."""
+OF_SPAN = 3
+NEARBY = 2 * RANGE + 2
+"""Numbers that a strike reads for each of the spans."""
+LEAST = 0.02
+"""Added to the weights of strikes: of those far away or long ago little is known."""
 BOUND = 20.0
 """Beyond this, tanh is 1 or -1 to the last bit."""
 
@@ -312,8 +341,15 @@ def begins(level: Any) -> Any:
     return level > HELD and level != 0
 
 
-def begin_frame(levels: Any, memory: Any, above: Any, D: Any, G: Any) -> Any:
+def begin_frame(
+    levels: Any, memory: Any, above: Any, kept: Any, D: Any, M: Any, G: Any, S: Any
+) -> Any:
     """Write how far above each note the next is struck, or 0; returns the number struck."""
+    size = 2 * RANGE * D + OF_SPAN
+    nearby = memory[M - S * size :]
+    for span in range(S):
+        for k in range(size):
+            nearby[span * size + k] *= kept[span]
     piece = memory[OF_NOTES * D :]
     piece[FRAMES] += 1
     piece[SUM] = 0.0
@@ -336,7 +372,7 @@ def begin_frame(levels: Any, memory: Any, above: Any, D: Any, G: Any) -> Any:
 
 def write_strike(
     to: Any, memory: Any, above: Any, loud: Any, n: Any, part: Any, others: Any, D: Any, L: Any,
-    G: Any, K: Any,
+    M: Any, G: Any, K: Any, S: Any,
 ) -> None:  # fmt: skip
     """The features (K,) of note `n` before its level: `others` struck above it, and levels.
 
@@ -344,9 +380,9 @@ def write_strike(
     last frame with strikes; those of the notes below in this frame. Then the last level of all and
     its own last, one-hot. Then for each of G names: how far below this note it was last struck, and
     how near; how long ago, and whether in this frame; its share of the strikes around; and whether
-    one of its notes already sounds, since a voice sings one note at a time. Then the last level in
-    the note's part (from 1 on, 0 if unknown), one-hot, and how much more often than if all were
-    alike it has had each level lately, in nats.
+    one of its notes already sounds, since a voice sings one note at a time. Then what
+    `write_nearby` gives. Then the last level in the note's part (from 1 on, 0 if unknown), one-hot,
+    and how much more often than if all were alike it has had each level lately, in nats.
     """
     piece = memory[OF_NOTES * D :]
     own = int(memory[n])
@@ -391,20 +427,47 @@ def write_strike(
             mine[3] = float(of_name[LAST_FRAME] == piece[FRAMES])
         mine[4] = of_name[OF_NAME + n]
         mine[5] = float(of_name[SOUNDING] > 0)
+    write_nearby(to[SCALARS + 2 * L + OF_NAMES * G :], memory, n, D, M, S)
     if part > 0:
-        of_part = piece[OF_PIECE + (OF_NAME + D) * G + (1 + L) * (part - 1) :]
-        total = 1.0
-        for level in range(L):
-            total += of_part[1 + level]
-        for level in range(L):
-            to[K - L + level] = log((1.0 + L * of_part[1 + level]) / total)
-        if of_part[0] > 0:
-            to[K - 2 * L + int(of_part[0]) - 1] = 1.0
+        write_part(to[K - 2 * L :], piece[OF_PIECE + (OF_NAME + D) * G :], part, L)
+
+
+def write_part(to: Any, parts: Any, part: Any, L: Any) -> None:
+    """The last level in a part (from 1 on), one-hot, and log odds of each level beside 1 / L."""
+    of_part = parts[(1 + L) * (part - 1) :]
+    total = 1.0
+    for level in range(L):
+        total += of_part[1 + level]
+    for level in range(L):
+        to[L + level] = log((1.0 + L * of_part[1 + level]) / total)
+    if of_part[0] > 0:
+        to[int(of_part[0]) - 1] = 1.0
+
+
+def write_nearby(to: Any, memory: Any, n: Any, D: Any, M: Any, S: Any) -> None:
+    """For each of `SPANS`, what is known of levels in about that time before note `n`.
+
+    For each of `REACHES` their mean, weighted by nearness in time and pitch, and how much weight
+    there is, from 0 to 1; then the mean and the variance over all notes alike.
+    """
+    size = 2 * RANGE * D + OF_SPAN
+    for span in range(S):
+        own = memory[M - (S - span) * size :]
+        for reach in range(RANGE):
+            weight = own[2 * reach * D + n]
+            to[span * NEARBY + 2 * reach] = own[(2 * reach + 1) * D + n] / (weight + LEAST)
+            to[span * NEARBY + 2 * reach + 1] = weight / (weight + 1.0)
+        total = own[2 * RANGE * D :]
+        mean = total[1] / (total[0] + LEAST)
+        to[span * NEARBY + 2 * RANGE] = mean
+        variance = total[2] / (total[0] + LEAST) - mean * mean
+        to[span * NEARBY + 2 * RANGE + 1] = max(variance, 0.0)
 
 
 def add_level(
-    memory: Any, loud: Any, rates: Any, level: Any, n: Any, part: Any, D: Any, L: Any, G: Any
-) -> None:
+    memory: Any, loud: Any, rates: Any, nearness: Any, level: Any, n: Any, part: Any, D: Any,
+    L: Any, M: Any, G: Any, S: Any,
+) -> None:  # fmt: skip
     """Remember the level (from 1 on) of note `n`, and of its part if that is known."""
     piece = memory[OF_NOTES * D :]
     value = loud[level]
@@ -440,6 +503,18 @@ def add_level(
             of_part[1 + other] *= FORGETTING
         of_part[level] += 1.0
         of_part[0] = float(level)
+    size = 2 * RANGE * D + OF_SPAN
+    for span in range(S):
+        nearby = memory[M - (S - span) * size :]
+        for reach in range(RANGE):
+            for m in range(D):
+                weight = nearness[reach * D + max(m - n, n - m)]
+                nearby[2 * reach * D + m] += weight
+                nearby[(2 * reach + 1) * D + m] += weight * value
+        total = nearby[2 * RANGE * D :]
+        total[0] += 1.0
+        total[1] += value
+        total[2] += value * value
 
 
 def end_frame(memory: Any, loud: Any, D: Any) -> None:
@@ -453,8 +528,9 @@ def end_frame(memory: Any, loud: Any, D: Any) -> None:
 
 
 def read_levels(
-    levels: Any, parts: Any, memory: Any, above: Any, loud: Any, rates: Any, features: Any,
-    starts: Any, first: Any, last: Any, T: Any, B: Any, D: Any, L: Any, M: Any, K: Any, G: Any,
+    levels: Any, parts: Any, memory: Any, above: Any, loud: Any, rates: Any, kept: Any,
+    nearness: Any, features: Any, starts: Any, first: Any, last: Any, T: Any, B: Any, D: Any,
+    L: Any, M: Any, K: Any, G: Any, S: Any,
 ) -> None:  # fmt: skip
     """Strike features (N, K) of pieces `first` to `last`; those of each begin at its `starts`."""
     for piece in range(first, last):
@@ -464,21 +540,22 @@ def read_levels(
         for t in range(T):
             frame = levels[(t * B + piece) * D :]
             part = parts[(t * B + piece) * D :]
-            left = begin_frame(frame, own, over, D, G)
+            left = begin_frame(frame, own, over, kept, D, M, G, S)
             for n in range(D):
                 left -= begins(frame[n])
                 if frame[n] > 0:
                     to = features[strike * K :]
-                    write_strike(to, own, over, loud, n, part[n], left, D, L, G, K)
-                    add_level(own, loud, rates, frame[n], n, part[n], D, L, G)
+                    write_strike(to, own, over, loud, n, part[n], left, D, L, M, G, K, S)
+                    add_level(own, loud, rates, nearness, frame[n], n, part[n], D, L, M, G, S)
                     strike += 1
             end_frame(own, loud, D)
 
 
 def draw_levels(
-    levels: Any, parts: Any, memory: Any, above: Any, loud: Any, rates: Any, before: Any,
-    weight: Any, out: Any, bias: Any, uniforms: Any, sharpness: Any, features: Any, seen: Any,
-    odds: Any, first: Any, last: Any, T: Any, D: Any, L: Any, K: Any, G: Any, J: Any, greedy: Any,
+    levels: Any, parts: Any, memory: Any, above: Any, loud: Any, rates: Any, kept: Any,
+    nearness: Any, before: Any, weight: Any, out: Any, bias: Any, uniforms: Any, sharpness: Any,
+    features: Any, seen: Any, odds: Any, first: Any, last: Any, T: Any, D: Any, L: Any, M: Any,
+    K: Any, G: Any, S: Any, J: Any, greedy: Any,
 ) -> None:  # fmt: skip
     """Draw a piece's levels that are TO_DRAW; `before` (N, J) is what h and pitch add to s."""
     strike = 0
@@ -486,11 +563,11 @@ def draw_levels(
         for t in range(T):
             frame = levels[t * D :]
             part = parts[t * D :]
-            left = begin_frame(frame, memory, above, D, G)
+            left = begin_frame(frame, memory, above, kept, D, M, G, S)
             for n in range(D):
                 left -= begins(frame[n])
                 if frame[n] == TO_DRAW:
-                    write_strike(features, memory, above, loud, n, part[n], left, D, L, G, K)
+                    write_strike(features, memory, above, loud, n, part[n], left, D, L, M, G, K, S)
                     for j in range(J):
                         total = before[strike * J + j]
                         for k in range(K):
@@ -506,7 +583,7 @@ def draw_levels(
                     frame[n] = 1 + chosen(odds, uniforms[strike], L, greedy)
                     strike += 1
                 if frame[n] > 0:
-                    add_level(memory, loud, rates, frame[n], n, part[n], D, L, G)
+                    add_level(memory, loud, rates, nearness, frame[n], n, part[n], D, L, M, G, S)
             end_frame(memory, loud, D)
 
 

@@ -40,9 +40,10 @@ def velocity_of(frames):
     return marks_in(frames)["velocity"]
 
 
-def random_output(kind=LEVELS, notes=7, earlier=None):
+def random_output(kind=LEVELS, notes=7, earlier=None, *, nearby=True):
     torch.manual_seed(4)
-    output = MarkOutput(3, kind, notes, notes, earlier or {}, *(earlier or ())).double()
+    output = MarkOutput(3, kind, notes, notes, earlier or {}, *(earlier or ()), nearby=nearby)
+    output = output.double()
     for weight in output.parameters():
         torch.nn.init.normal_(weight, std=0.4)
     return output
@@ -70,7 +71,7 @@ def test_notes_that_sound_on_are_held():
     assert levels[:, 0].tolist() == [[UNKNOWN, 2], [HELD, 0], [0, 0]]
 
 
-def features_by_definition(levels, kind, parts):
+def features_by_definition(levels, kind, parts, *, nearby):
     """What each strike of known level of a piece (T, D) reads; with parts (T, D) of its own too."""
     means = np.array(kind.means)
     value = np.append(0, (means - means.mean()) / means.std())
@@ -124,7 +125,8 @@ def features_by_definition(levels, kind, parts):
                 for number in of_name(known, name, t, note, frame)
             ]
             of_part = () if parts is None else of_own_part(known, parts, t, note)
-            expected.append([*row, *one_hot[:, 1:].ravel(), *of_names, *of_part])
+            around = of_nearby(known, value, t, note) if nearby else ()
+            expected.append([*row, *one_hot[:, 1:].ravel(), *of_names, *around, *of_part])
             known.append((t, note, int(frame[note])))
     return expected
 
@@ -145,6 +147,20 @@ def of_name(known, name, t, note, frame):
     return [*near, share, float(held or when == t)]
 
 
+def of_nearby(known, value, t, note):
+    """Means of levels, weighted by nearness in time and in pitch; then of all notes alike."""
+    when, at, level = np.array(known, int).reshape(-1, 3).T
+    values, found = value[level], list[float]()
+    for span in (2, 16, 128):
+        recent = np.exp((when - t) / span)
+        for reach in (1, 4, 12):
+            weights = recent * np.exp(-((at - note) ** 2) / (2 * reach**2))
+            found += [weights @ values / (weights.sum() + 0.02), 1 - 1 / (1 + weights.sum())]
+        mean, square = (recent @ values**power / (recent.sum() + 0.02) for power in (1, 2))
+        found += [mean, square - mean**2]
+    return found
+
+
 def of_own_part(known, parts, t, note):
     """The last level in the part of a strike, one-hot, and the log of how common each was in it."""
     own = [level for at, of, level in known if parts[at, of] == parts[t, note] > 0]
@@ -154,13 +170,14 @@ def of_own_part(known, parts, t, note):
     return [*last, *np.log(often / often.sum() * L)]
 
 
-@pytest.mark.parametrize("by_part", [False, True])
+@pytest.mark.parametrize(("by_part", "nearby"), [(False, False), (True, False), (True, True)])
 @both_kinds
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_what_a_strike_reads_follows_from_all_strikes_before(kind, dtype, by_part):
+def test_what_a_strike_reads_follows_from_all_strikes_before(kind, dtype, by_part, nearby):
     """Guards against what is remembered a frame, a note or a part off, or never forgotten."""
     T, B, D = 15, 2, 7
-    output = random_output(kind, earlier={"part": 3} if by_part else None).to(dtype)
+    earlier = {"part": 3} if by_part else None
+    output = random_output(kind, earlier=earlier, nearby=nearby).to(dtype)
     levels, parts = random_levels(T, B, D, seed=3), random_levels(T, B, D, seed=3).clamp(max=3)
     parts = torch.where(parts > 0, 1 + (parts + torch.arange(D)) % 3, parts)
     parts[0], parts[-1, 0] = UNKNOWN, UNKNOWN
@@ -170,7 +187,7 @@ def test_what_a_strike_reads_follows_from_all_strikes_before(kind, dtype, by_par
     expected = [
         row
         for own, of in pieces
-        for row in features_by_definition(own, kind, of if by_part else None)
+        for row in features_by_definition(own, kind, of if by_part else None, nearby=nearby)
     ]
     assert np.allclose(features.numpy(), expected, atol=1e-12 if dtype == torch.float64 else 1e-5)
     assert np.abs(expected).max() > 1
@@ -203,7 +220,8 @@ def test_levels_are_drawn_by_what_they_cost(temperature, kind):
 def test_all_marks_together_sum_to_one_and_later_ones_read_earlier():
     """Guards against a mark that reads a later one, or the earlier ones of another note."""
     torch.manual_seed(4)
-    both = Marks(3, {"part": NAMED, "velocity": LEVELS}, 7, 7, by_part=True).double()
+    both = Marks(3, {"part": NAMED, "velocity": LEVELS}, 7, 7, by_part=True, nearby=True)
+    both = both.double()
     for weight in both.parameters():
         torch.nn.init.normal_(weight, std=0.4)
     h, total, costs = torch.randn(1, 7, 3, dtype=torch.float64), 0.0, {}
@@ -235,6 +253,14 @@ def test_new_models_begin_with_what_is_usual_in_the_part(by_part):
     counts = (1 - 0.95 ** np.arange(12)) / 0.05
     expected = np.log((1 + counts) / (0.25 + counts)).repeat(2) if by_part else np.log(L)
     assert np.allclose(nats.detach(), expected, atol=1e-5)
+
+
+def test_new_runs_read_the_levels_nearby_unless_these_are_names():
+    """Older runs do not have the weights; parts far from each other have no mean."""
+    frame = replace(FRAMES, onsets=True, marks={"part": NAMED, "velocity": LEVELS})
+    new, old = (model_of({"hidden": 4} | more, frame).marks for more in ({}, {"nearby": False}))
+    more = {name: new[name].out.in_features - old[name].out.in_features for name in new}
+    assert more == {"part": 0, "velocity": 24}
 
 
 @both_kinds
