@@ -5,8 +5,8 @@ Settings of `Config` and options of a medium are defined only there; commands ta
 """
 
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import Field, asdict, fields
 from inspect import Parameter, signature
 from pathlib import Path
@@ -146,6 +146,15 @@ def chosen_run(
             say(choice)
             return bundled
     raise no_run(RUNS)
+
+
+@contextmanager
+def sampling_from(run: Path) -> Iterator[None]:
+    """Have errors in the block name the run, if its user has not."""
+    try:
+        yield
+    except SeqmodelError as error:
+        raise type(error)(f"cannot sample {run}: {error}") from error
 
 
 def stored_runs(paths: Sequence[Path]) -> list["StoredRun"]:

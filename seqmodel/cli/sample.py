@@ -24,6 +24,7 @@ from seqmodel.cli.options import (
     chosen_run,
     load_runs,
     options_of,
+    sampling_from,
     stored_runs,
     with_media_options,
 )
@@ -220,24 +221,22 @@ def sample(
         )
     unit = ", ".join(dict.fromkeys(unit_name(each.config.unit) for each in stored))
     options = options_of(medium, media_options, attrgetter("sample_options"), trained)
-    _check_file("continue", "--prime", prime, medium, trained)
-    _check_file("fill", "--fill", options.get("fill"), medium, trained)
-    sampling = medium.sampling(
-        first.frame,
-        SampleRequest(
-            kind=kind,
-            length=length,
-            seconds=seconds,
-            shortest=min_length,
-            prime=prime,
-            prime_frames=prime_frames,
-            prime_seconds=prime_seconds,
-            include_prime=include_prime,
-            options=options,
-            title=f"sampled from {run_names(paths)} ({unit})",
-            longest_piece=first.longest_piece if first.config.end else None,
-        ),
+    _check_files(prime, options.get("fill"), medium, trained)
+    request = SampleRequest(
+        kind=kind,
+        length=length,
+        seconds=seconds,
+        shortest=min_length,
+        prime=prime,
+        prime_frames=prime_frames,
+        prime_seconds=prime_seconds,
+        include_prime=include_prime,
+        options=options,
+        title=f"sampled from {run_names(paths)} ({unit})",
+        longest_piece=first.longest_piece if first.config.end else None,
     )
+    with nullcontext() if runs else sampling_from(folder):
+        sampling = medium.sampling(first.frame, request)
     for remark in remarks:
         message(remark)
     all_runs = load_runs(stored, "cpu", 1)
@@ -464,11 +463,12 @@ def _media_writing(kind: str) -> list[str]:
     return [medium.name for medium in sorted(able, key=lambda m: f".{kind}" not in m.suffixes)]
 
 
-def _check_file(use: str, option: str, file: Path | None, medium: Medium, trained: str) -> None:
+def _check_files(prime: Path | None, fill: Path | None, medium: Medium, trained: str) -> None:
     """UsageError if a file to continue or fill belongs to another medium."""
-    if file is None:
-        return
-    suffix = file.suffix.lower()
-    others = [other for other in MEDIA.values() if suffix in other.suffixes]
-    if suffix != ".npy" and others and medium not in others:
-        raise UsageError(f"{trained} and cannot {use} {file}: {option} must be {medium.name} too")
+    for use, option, file in (("continue", "--prime", prime), ("fill", "--fill", fill)):
+        suffix = file.suffix.lower() if file is not None else ".npy"
+        others = [other for other in MEDIA.values() if suffix in other.suffixes]
+        if suffix != ".npy" and others and medium not in others:
+            raise UsageError(
+                f"{trained} and cannot {use} {file}: {option} must be {medium.name} too"
+            )

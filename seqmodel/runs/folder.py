@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from seqmodel.config import to_yaml
 from seqmodel.data.bundled import PREPARED, sample_dataset
-from seqmodel.data.dataset import MANIFEST, Dataset, open_dataset
+from seqmodel.data.dataset import MANIFEST, Dataset, Split, open_dataset
 from seqmodel.errors import SeqmodelError, UsageError
 from seqmodel.files import FolderFormat, disk_error, read_bytes
 from seqmodel.media.labels import Labels, label_ids
@@ -116,6 +116,19 @@ class StoredRun(Content):
         if self.data_sha256 is None:
             return dataset.folder.resolve() == self.data
         return dataset.fingerprint() == self.data_sha256
+
+    def train_of(self, dataset: Dataset) -> Split | None:
+        """The dataset's own train, or the run's if it has none.
+
+        None if that no longer exists, or was prepared differently.
+        """
+        folder = Path(str(self.config.data))
+        if "train" in dataset.splits:
+            return dataset["train"]
+        if not (folder / MANIFEST).is_file():
+            return None
+        dataset_of_run = open_dataset(folder)
+        return None if dataset_of_run.frame.differences(self.frame) else dataset_of_run["train"]
 
     def check_reads(self, dataset: Dataset) -> None:
         """SeqmodelError unless the model reads frames like the dataset's."""

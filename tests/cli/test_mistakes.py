@@ -229,6 +229,9 @@ sample o.mid --run {run} --fill {bad}/p.mid --below --temperature 0
     -> 2 --fill and --temperature 0 exclude each other
 sample o.mid --run {run} --metre 6/7 -> 2 --metre must be a time signature such as 3/4 or 6/8,
 sample o.mid --run {run} --key H -> 2 --key must be a note such as C, F# or Eb, not 'H'
+sample o.mid --key H -> 2 cannot sample ...music.zip: --key must be a note such as C, F# or Eb,
+report {run} --fill {bad}/p.mid --bars 3:3 -> 2 cannot sample {run}: --bars 3:3 must begin in
+report {run} --fill {bad}/drums.mid --bars 1 -> 1 cannot sample {run}: ... has no notes but drums
 sample o.mid --run {run} --key C --transpose 2 -> 2 --key and --transpose exclude each other
 compare {data} --units tanh,foo -> 2 there is no unit 'foo'; choose one of tanh,
 compare {data} --vary hiden=3 -> 2 --vary: there is no setting 'hiden'; did you mean hidden?
@@ -458,6 +461,7 @@ eval {run} --data {audio} -> 2
 eval {run} --data {odd}/in -> 2
 eval {run} --data {struck_data} -> 1
 eval {run} --plot x.png -> 2
+eval {run} --voices -> 1
 eval {run} {audio_run} -> 2
 eval {run} {struck_run} -> 2
 eval --device tpu -> 2
@@ -468,6 +472,7 @@ export {run} x.html --label a=b -> 2
 export {audio_run} x.html --tempo 60 -> 2
 report {run} --out {bad}/there.html -> 1
 report {run} {audio_run} --below -> 2
+report {run} --fill {bad}/drums.mid --bars 1 -> 1
 compare --units foo -> 2
 compare --preset foo -> 2
 eval {run} --classify a -> 2
