@@ -244,7 +244,7 @@ def sample(
     run = by_label[0][0]
     for remark in (
         *sampling.remarks,
-        *_unused(all_runs, options.get("metre"), mark_temperature),
+        *_unused(all_runs, sampling, options.get("metre"), mark_temperature),
         # Do not score the file if the remark would not be shown.
         *(() if Verbosity.quiet else _foreign_remarks(run, sampling, prime or options.get("fill"))),
     ):
@@ -281,12 +281,17 @@ def _combinations(
     return labels
 
 
-def _unused(runs: Sequence["Run"], metre: object, mark_temperature: float | None) -> Iterator[str]:
-    """Remarks on options without effect on the runs' models."""
+def _unused(
+    runs: Sequence["Run"], sampling: Sampling, metre: str | None, mark_temperature: float | None
+) -> Iterator[str]:
+    """Remarks on options without effect on the runs' models, or with one that none has learned."""
     for run in runs if metre else ():
         if not run.config.bars:
             prefix = f"{run.folder} was trained without --bars"
             yield f"{prefix}: the drawn notes do not follow --metre"
+        elif sampling.metres is not None and not run.knows_metre(sampling.metres):
+            prefix = f"no piece that {run.folder} was trained on is in {metre}"
+            yield f"{prefix}: the drawn notes may not follow --metre"
     if mark_temperature is not None and not runs[0].frame.marks:
         prefix = f"{runs[0].folder} was trained on notes alone"
         yield f"{prefix}: --mark-temperature has no effect"

@@ -5,6 +5,7 @@ README.md lists their files. torch is loaded with a model, not on import.
 
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,7 @@ from seqmodel.media.labels import Labels, label_ids
 from seqmodel.media.registry import medium_of
 from seqmodel.media.samples import SampleRequest, Sampling
 from seqmodel.media.words import listed
+from seqmodel.model.bars import SIGNATURE
 from seqmodel.outputs.registry import output_class
 from seqmodel.runs.content import (
     PROGRESS,
@@ -129,6 +131,20 @@ class StoredRun(Content):
             return None
         dataset_of_run = open_dataset(folder)
         return None if dataset_of_run.frame.differences(self.frame) else dataset_of_run["train"]
+
+    def knows_metre(self, metres: NDArray[np.int64]) -> bool:
+        """Whether a piece of its train has the first of these `FrameDefinition.metres`.
+
+        True also if its dataset is gone or has changed.
+        """
+        with suppress(SeqmodelError):
+            dataset = open_dataset(self.data)
+            if self.trained_on(dataset):
+                train = dataset["train"]
+                pieces = (train.metres([k]) for k in range(len(train)))
+                rows = (piece.reshape(-1, SIGNATURE) for piece in pieces if piece is not None)
+                return any((row[:, 1:] == metres[1:SIGNATURE]).all(1).any() for row in rows)
+        return True
 
     def check_reads(self, dataset: Dataset) -> None:
         """SeqmodelError unless the model reads frames like the dataset's."""
