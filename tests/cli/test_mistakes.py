@@ -295,6 +295,7 @@ train {data} --model frame-wise --output note-unit -> 2 --output note-unit does 
 train {data} --processes 3 -> 2 the number of processes must be a power of two, not 3
 train {data} --processes 2 --parts 1 -> 2 2 processes cannot share 1 part:
 train {data} --processes 2 --lr search -> 2 a search for the learning rate, as with --lr search
+train {data} --processes 2 --config {bad}/search.yaml -> 2 a search for the learning rate,
 train {data} --parts 16 -> 2 16 parts (by default one per process) need
 train {data} --init-from {struck_run} --hidden 4 -> 1 --init-from {struck_run}: {data} has no
 eval {struck_run} --data {data} -> 1 {data} has no onsets ... with --onsets
@@ -352,6 +353,7 @@ def bad(tmp_path_factory, music, data, run):
         "lost.yaml": b"unit: gru\ndata: /nowhere\n",
         "good.yaml": b"hidden: 4\n",
         "step.yaml": b"hidden: 4\noutput: step\n",
+        "search.yaml": b"bracket_trials: 3\n",
         "others-manifest/manifest.json": b'{"name": "an extension", "version": 1}',
         "others-config/config.yaml": b"unit: gru\n",
     }
@@ -453,6 +455,7 @@ train --device tpu -> 2
 train --resume --run {run} --unit gru -> 2
 train {data} --run {run} -> 1
 train {data} --parts 2 --processes 4 -> 2
+train {data} --config {bad}/search.yaml --processes 4 -> 2
 eval nowhere -> 1
 eval --data nowhere -> 1
 eval {run} --data nowhere -> 1
