@@ -168,11 +168,13 @@ def stored_runs(paths: Sequence[Path]) -> list["StoredRun"]:
 
 def load_runs(stored: Sequence["StoredRun"], device: str, batch_size: int) -> list["Run"]:
     """These runs with their models, each where `--device` places it for batches of this size."""
+    from seqmodel.runs.checkpoint import model_tensors
     from seqmodel.runs.folder import load_run
 
     runs = [load_run(run.folder) for run in stored]
-    if len({run.folder.resolve() for run in runs}) < len(runs):
-        message("a run is given more than once, and counts as often in the average")
+    weights = [[t.numpy().tobytes() for t in model_tensors(run.model).values()] for run in runs]
+    if len({*map(tuple, weights)}) < len(runs):
+        message("a run, or a copy, is given more than once, and counts as often in the average")
     for run in runs:
         message(run.remark)
         run.model.to(run.model.choose_device(device, batch_size))

@@ -518,9 +518,10 @@ for line in sys.argv[1:]:
 
 
 def test_a_run_that_is_given_twice_is_told(call, run):
-    """Guards against an average of two runs that is one, mistyped."""
-    said = "a run is given more than once, and counts as often in the average\n"
-    assert call("eval", run, run).err == said
+    """Guards against an average of two runs that is one, mistyped or copied."""
+    said = "a run, or a copy, is given more than once, and counts as often in the average\n"
+    call_ok("export", run, "run.zip")
+    assert call("eval", run, "run.zip").err == said
     assert said in call("sample", "a.mid", "--length", 1, "--run", run, "--run", run).err
 
 
