@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import soundfile
-from calling import call_ok, call_refused, listing, write_piece
+from calling import call_main, call_ok, call_refused, listing, write_piece
 
 from seqmodel.cli.progress import training_progress
 from seqmodel.config import Config
@@ -64,6 +64,8 @@ train {data} --epochs many -> 2 --epochs must be a whole number, not 'many'
 train {data} --hidden many -> 2 --hidden must be a whole number (see seqmodel train --help)
 train {data} --params 5 -> 2 --params 5 is too small for lstm:
 train {data} --unit gnu -> 2 there is no unit 'gnu'; ... tanh, lstm ... did you mean mgu?
+train {data} --unit LSTM -> 2 there is no unit 'LSTM'; ... did you mean lstm?
+train {data} --epochs 0 -> 2 --epochs auto (0) needs --schedule constant:
 train {data} --lr fast -> 2 --learning-rate must be a number or search, not 'fast'
 train {data} --lr 0.1 --trials 3 -> 2 --trials needs --lr search, not --lr 0.1
 train {data} --nope -> 2 No such option: --nope (Possible options: ... --no-end
@@ -515,6 +517,14 @@ for line in sys.argv[1:]:
     assert ends == [f"{line} {line[-1]} False" for line in lines]
     assert all(error.startswith("seqmodel: ") for error in errors)
     assert not [*here.iterdir()]
+
+
+def test_a_run_is_looked_for_in_runs_too(run, data):
+    """But a dataset there, such as the bundled one, used to be called a run."""
+    for name, folder in (("mine", run), ("tiny", data)):
+        shutil.copytree(folder, f"runs/{name}")
+    call_refused("eval", "mine", says="there is no run mine; there is one named runs/mine")
+    assert call_main("eval", "tiny").err == "seqmodel: there is no run tiny\n"
 
 
 def test_a_run_that_is_given_twice_is_told(call, run):

@@ -333,8 +333,13 @@ class ReadFile:
 
 SELECTIONS = ("bars", "frames", "time", "notes", "below", "above")
 """The options that select the part to redraw, which is the intersection of those given."""
-ALONE = {"bars": "a bar or FROM:TO", "notes": "a note or LOW:HIGH, such as C2:B3"}
-"""Those that can name just one, and what they must be."""
+FORMS = {
+    "bars": "a bar or FROM:TO",
+    "frames": "FROM:TO",
+    "time": "FROM:TO in seconds",
+    "notes": "a note or LOW:HIGH, such as C2:B3",
+}
+"""What their values must be."""
 
 
 def _metre(
@@ -504,15 +509,14 @@ def _span(
     option: str, text: str, read: Callable[[str], Any], whole: tuple[Any, Any]
 ) -> tuple[Any, Any]:
     """The ends in FROM:TO; a missing one is that of the `whole`. A bar or a note can be alone."""
-    alone = option in ALONE and ":" not in text
+    alone = FORMS[option].startswith("a ") and ":" not in text
     begin, colon, end = (f"{text}:{text}" if alone else text).partition(":")
     try:
         first, last = read(begin) if begin else whole[0], read(end) if end else whole[1]
         if not colon or not (begin or end) or not (0 <= first < math.inf and 0 <= last < math.inf):
             raise ValueError
     except ValueError:
-        form = ALONE.get(option, "FROM:TO")
-        raise UsageError(f"--{option} must be {form}, not {text!r}") from None
+        raise UsageError(f"--{option} must be {FORMS[option]}, not {text!r}") from None
     if begin and end and last < first:
         raise UsageError(f"--{option} {text} is the wrong way round: swap the two")
     return first, last

@@ -127,7 +127,7 @@ def test_notes_that_end_early_are_on_the_grid(melody, late, said):
         ({"frames": "4:4"}, "none of .*melody.mid's frames, 0 to 23"),
         ({"frames": "-1:4"}, "--frames must be FROM:TO, not '-1:4'"),
         ({"time": "4:5"}, "no frame of .*melody.mid, which lasts 4.0 s"),
-        ({"time": "nan:5"}, "--time must be FROM:TO"),
+        ({"time": "nan:5"}, "--time must be FROM:TO in seconds, not 'nan:5'"),
         ({"time": "1:inf"}, "--time must be FROM:TO"),
         ({"notes": ":C-1"}, "--notes :C-1 contains none of the keys, A0 to C8"),
         ({"notes": "H2"}, "--notes must be a note or LOW:HIGH, such as C2:B3, not 'H2'"),
