@@ -58,7 +58,8 @@ def report(
     """
     flags = {flag for param in context.command.params for flag in param.opts if "--" in flag}
     others = sorted(flags - {"--watch", "--quiet"})
-    check_given(context, {}, [("--watch", option) for option in others])
+    exclusive = [*(("--watch", option) for option in others), ("--fill", "--samples 0")]
+    check_given(context, {"--samples 0": not samples}, exclusive)
     if out.suffix.lower() != ".html":
         raise UsageError(f"--out writes HTML only: {out} must end in .html")
     if not watch:
@@ -70,7 +71,7 @@ def report(
         medium = medium_of(stored.frame)
         trained_on = f"{stored.folder} was trained on {medium.name}"
         options = options_of(medium, media_options, attrgetter("page_options"), trained_on)
-        if samples and any(options.values()):
+        if any(options.values()):
             with sampling_from(stored.folder):
                 planned = stored.sampling(medium.page_format, options=options)
             remarks |= dict.fromkeys(planned.remarks)

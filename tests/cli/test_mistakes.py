@@ -146,6 +146,7 @@ sample o.mid --run {bad}/no-checkpoint -> 1 {bad}/no-checkpoint has no checkpoin
 sample o.mid --run {bad}/file -> 1 {bad}/file is not a run: name a run folder,
 inspect {bad}/nope -> 1 {bad}/nope: no such file or folder
 inspect {bad}/file -> 1 {bad}/file is neither a media file that can be inspected nor a prepared
+inspect {bad}/empty -> 1 {bad}/empty is neither ... nor a run folder; name one in it
 inspect {bad}/song.m4a -> 1 ... convert it first: ffmpeg -i {bad}/song.m4a
 inspect {bad}/text.mid -> 1 {bad}/text.mid: is not a MIDI file (it does not begin with MThd)
 inspect {bad}/text.wav -> 1 {bad}/text.wav: cannot be read as audio
@@ -304,6 +305,8 @@ eval {struck_run} --data {data} -> 1 {data} has no onsets ... with --onsets
 eval {run} --data {struck_data} -> 1 {struck_data} has onsets ... with --no-onsets
 report {run} --watch --samples=2 -> 2 --watch and --samples exclude each other
 report {run} --out r.pdf -> 2 --out writes HTML only: r.pdf must end in .html
+report {run} --samples 0 --fill {bad}/p.mid --bars 1 -> 2 --fill and --samples 0 exclude each other
+report {run} --samples 0 --bars 1 -> 2 cannot sample {run}: --bars needs --fill FILE
 report {run} --out {bad}/there.html -> 1 {bad}/there.html already exists
 report {run} nowhere --out r.html -> 1 there is no run nowhere
 report {run} {data} --out r.html -> 1 {data} is a dataset: name a run that was trained on it
