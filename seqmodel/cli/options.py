@@ -149,12 +149,12 @@ def chosen_run(
 
 
 @contextmanager
-def sampling_from(run: Path) -> Iterator[None]:
-    """Have errors in the block name the run, if its user has not."""
+def unable_to(what: str) -> Iterator[None]:
+    """Say in errors of the block what cannot be done, with which run: the user may not have."""
     try:
         yield
     except SeqmodelError as error:
-        raise type(error)(f"cannot sample {run}: {error}") from error
+        raise type(error)(f"cannot {what}: {error}") from error
 
 
 def stored_runs(paths: Sequence[Path]) -> list["StoredRun"]:
