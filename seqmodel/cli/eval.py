@@ -20,8 +20,8 @@ from seqmodel.cli.options import (
     check_temperature,
     chosen_run,
     load_runs,
+    prefixed,
     stored_runs,
-    unable_to,
 )
 from seqmodel.cli.prepare import source_remarks
 from seqmodel.cli.progress import counter, display
@@ -231,7 +231,7 @@ def _open(
                 f"{data} is {given.medium.name}, but {run.folder} was trained on "
                 f"{run.frame.medium}: name another run or other files"
             )
-        with counter("reading") as progress, unable_to(f"score by {run.folder}"):
+        with counter("reading") as progress, prefixed(f"cannot score by {run.folder}"):
             dataset = stack.enter_context(prepared_like(run.frame, given, progress))
         for line in source_remarks(medium_of(run.frame), dataset.manifest):
             message(line)

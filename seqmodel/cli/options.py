@@ -149,12 +149,12 @@ def chosen_run(
 
 
 @contextmanager
-def unable_to(what: str) -> Iterator[None]:
-    """Say in errors of the block what cannot be done, with which run: the user may not have."""
+def prefixed(what: str) -> Iterator[None]:
+    """Begin errors of the block with `what` they are about, such as the run that was chosen."""
     try:
         yield
     except SeqmodelError as error:
-        raise type(error)(f"cannot {what}: {error}") from error
+        raise type(error)(f"{what}: {error}") from error
 
 
 def stored_runs(paths: Sequence[Path]) -> list["StoredRun"]:

@@ -24,8 +24,8 @@ from seqmodel.cli.options import (
     chosen_run,
     load_runs,
     options_of,
+    prefixed,
     stored_runs,
-    unable_to,
     with_media_options,
 )
 from seqmodel.cli.progress import counting, display
@@ -235,7 +235,7 @@ def sample(
         title=f"sampled from {run_names(paths)} ({unit})",
         longest_piece=first.longest_piece if first.config.end else None,
     )
-    with nullcontext() if runs else unable_to(f"sample {folder}"):
+    with nullcontext() if runs else prefixed(f"cannot sample {folder}"):
         sampling = medium.sampling(first.frame, request)
     for remark in remarks:
         message(remark)

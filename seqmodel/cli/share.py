@@ -16,7 +16,7 @@ from seqmodel.cli.options import (
     check_target,
     chosen_run,
     options_of,
-    unable_to,
+    prefixed,
     with_media_options,
 )
 from seqmodel.cli.progress import counter
@@ -72,7 +72,7 @@ def report(
         trained_on = f"{stored.folder} was trained on {medium.name}"
         options = options_of(medium, media_options, attrgetter("page_options"), trained_on)
         if any(options.values()):
-            with unable_to(f"sample {stored.folder}"):
+            with prefixed(f"cannot sample {stored.folder}"):
                 planned = stored.sampling(medium.page_format, options=options)
             remarks |= dict.fromkeys(planned.remarks)
     for remark in remarks:

@@ -13,7 +13,7 @@ import typer
 from seqmodel.cli import ranks
 from seqmodel.cli.common import blaming, message
 from seqmodel.cli.help import one_of
-from seqmodel.cli.options import Device, Force, Json, Quiet, with_settings
+from seqmodel.cli.options import Device, Force, Json, Quiet, prefixed, with_settings
 from seqmodel.config import (
     RESUMABLE,
     RUN,
@@ -120,14 +120,15 @@ def train(
         resolved = _of_stopped_run(folder, given, trials)
         ranks.check_processes(resolved, size)
     else:
-        if not print_config:
-            _check_folders(run, init_from, force=force)
         file = read_config_file(config) if config else {}
         if size > 1 and "parts" not in file:
             given.setdefault("parts", size)
         blamed = partial(blaming, Path(config or ""), file)
         settled = partial(_settled, given, trials)
-        ranks.check_processes(blamed(settled)[0], size)  # of the option, not the file
+        chosen, _ = blamed(settled)
+        ranks.check_processes(chosen, size)  # of the option, not the file
+        if not print_config:
+            _check_folders(run, init_from, chosen.data, force=force)
         resolved = blamed(lambda file: _sized(*settled(file)))
     if print_config:
         typer.echo(to_yaml(resolved), nl=False)
@@ -141,15 +142,20 @@ def train(
         job.start(run, init_from, force=force)
 
 
-def _check_folders(run: Path | None, init_from: Path | None, *, force: bool) -> None:
-    """SeqmodelError if a new run cannot be in `run`, or `init_from` has no weights."""
-    from seqmodel.runs.folder import RUN_FOLDER  # loads NumPy
+def _check_folders(
+    run: Path | None, init_from: Path | None, data: str | None, *, force: bool
+) -> None:
+    """SeqmodelError if a new run cannot be in `run`, or `init_from` cannot read any `data`."""
+    from seqmodel.data.dataset import open_dataset
+    from seqmodel.runs.folder import RUN_FOLDER, stored_run  # loads NumPy
 
     if run is not None:
         with locked(run):
             RUN_FOLDER.check_target(run, force=force)
-    if init_from is not None:
-        runs.checkpoint_of(init_from)
+    stored = None if init_from is None else stored_run(init_from)
+    if stored is not None and data is not None:
+        with prefixed(f"--init-from {init_from}"):
+            stored.check_reads(open_dataset(data))
 
 
 def _of_stopped_run(folder: Path, given: dict[str, Any], trials: int | None) -> Config:

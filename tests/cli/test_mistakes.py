@@ -457,6 +457,7 @@ EARLY = """
 train nowhere -> 1
 train --unit foo -> 2
 train --init-from nowhere -> 1
+train {data} --init-from {audio_run} -> 2
 train --device tpu -> 2
 train --resume --run {run} --unit gru -> 2
 train {data} --run {run} -> 1
