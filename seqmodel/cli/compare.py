@@ -166,6 +166,8 @@ def compare(
                 unit_spec(name)
         variants = variants_of(names, vary or [])
         chosen, space = _search(search, file, given, variants[0].settings, tune or [], quick=quick)
+        if trials is not None and not space:
+            raise UsageError("--trials needs a search, and there is none: leave it out, or --quick")
         plan = Plan(
             sources=sources_of(data or [sample_dataset(RUNS)]),
             variants=variants,

@@ -249,6 +249,7 @@ compare {data} --storage nosql://me:secret@host/x
 compare {data} --units gru,gru -> 2 gru is listed twice
 compare {data} --units own:GRU,Own:gru -> 2 own:GRU and Own:gru have the same folder, ignoring case:
 compare {data} --params 3 -> 2 --params 3 is too small for tanh
+compare {data} --quick --trials 3 -> 2 --trials needs a search, and there is none
 compare {data} --search grid -> 2 --search must be one of bracket, paper, tpe, none, not 'grid'
 compare {data} --search paper --tune hidden=2..3 -> 2 --tune needs --search tpe
 compare {data} --search tpe --tune dropout=0..0.5 --vary dropout=0,0.1
@@ -485,6 +486,8 @@ report {run} {audio_run} --below -> 2
 report {run} --fill {bad}/drums.mid --bars 1 -> 1
 compare --units foo -> 2
 compare --preset foo -> 2
+compare {data} --quick --trials 3 -> 2
+compare {data} --units gru --against tanh -> 2
 eval {run} --classify a -> 2
 eval {run} --samples 3 --judge a -> 2
 sample o.mid --run nowhere -> 1
