@@ -554,7 +554,7 @@ def _check_time(config: Config) -> None:
     """UsageError if what ends training, or scores valid, does not fit the other settings."""
     if not (config.epochs or config.minutes) and config.schedule != "constant":
         raise UsageError(
-            "--epochs auto needs --schedule constant: a cosine needs a fixed number of epochs"
+            "--epochs auto (0) needs --schedule constant: a cosine needs a fixed number of epochs"
         )
     if config.trials and (config.minutes is not None or config.valid_every.endswith("m")):
         raise UsageError(

@@ -36,7 +36,9 @@ def advising(again: str) -> Iterator[None]:
 
 def did_you_mean(name: str, names: Iterable[str]) -> str:
     """The end of an error about a name that is not among `names`: the most similar one, if any."""
-    return "".join(f"; did you mean {near}?" for near in get_close_matches(name, list(names), 1))
+    known = {other.lower(): other for other in names}
+    near = get_close_matches(name.lower(), known, 1)
+    return "".join(f"; did you mean {known[other]}?" for other in near)
 
 
 def reason(error: OSError) -> str:

@@ -28,7 +28,7 @@ from seqmodel.config import (
 )
 from seqmodel.errors import SeqmodelError, UsageError, advising
 from seqmodel.experiment.folder import RESUME_HINT, Counts, Event, load_answer, seconds_left, weight
-from seqmodel.media.words import hms
+from seqmodel.media.words import hms, listed, plural, some
 from seqmodel.runs.files import RUNS
 from seqmodel.units import UNITS, module_name, unit_spec
 
@@ -166,6 +166,8 @@ def compare(
                 unit_spec(name)
         variants = variants_of(names, vary or [])
         chosen, space = _search(search, file, given, variants[0].settings, tune or [], quick=quick)
+        if trials is not None and not space:
+            raise UsageError("--trials needs a search, and there is none: leave it out, or --quick")
         plan = Plan(
             sources=sources_of(data or [sample_dataset(RUNS)]),
             variants=variants,
@@ -242,7 +244,6 @@ def _run(
     from seqmodel.experiment.studies import Studies, name_in, open_storage, status_of
     from seqmodel.files import check_writable
     from seqmodel.locks import held_lock
-    from seqmodel.media.words import listed, plural
     from seqmodel.training.stopping import stop_on_signals
 
     command = _command(storage)
@@ -261,6 +262,7 @@ def _run(
         if limit:
             (folder / ANSWER).unlink(missing_ok=True)  # it will be replaced
     if limit:
+        message(_ahead(folder, plan, counts))
         with stop_on_signals() as stop, experiment_progress(counts) as (take, say):
             work(
                 Task(folder, plan, storage, artifacts), jobs, limit, report=take, say=say, stop=stop
@@ -274,6 +276,17 @@ def _run(
         if current is not None and plan.differs(current.plan) is None:  # nobody has extended it
             store_answer(folder, plan, text, status_of(studies, folder), files)
     return text
+
+
+def _ahead(folder: Path, plan: "Plan", counts: Mapping[str, Counts]) -> str:
+    """The trainings that an experiment lacks, in a line."""
+    more = plan.seeds - 1  # the first seed of a winner is its trial
+    each = [plural(plan.trials, "trial")] + [f"{plural(more, 'more seed')} of the best"] * (
+        more > 0
+    )
+    left = sum(cell.left for cell in counts.values())
+    total = plural(len(counts) * (plan.trials + more), "training")
+    return f"{folder}: {left} of {total} ahead, {listed(each)} for each of {some(counts, 6)}"
 
 
 def _command(storage: str | None) -> str:

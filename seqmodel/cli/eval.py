@@ -20,11 +20,12 @@ from seqmodel.cli.options import (
     check_temperature,
     chosen_run,
     load_runs,
+    prefixed,
     stored_runs,
 )
 from seqmodel.cli.prepare import source_remarks
-from seqmodel.cli.progress import counter
-from seqmodel.errors import UsageError
+from seqmodel.cli.progress import counter, display
+from seqmodel.errors import SeqmodelError, UsageError
 from seqmodel.media.definitions import SPLITS, Comparison
 from seqmodel.media.labels import labels_text, unknown_values, values_of
 from seqmodel.media.registry import medium_of
@@ -32,6 +33,8 @@ from seqmodel.media.words import aligned, csv_text, epochs_text, plural
 from seqmodel.runs.files import run_names
 from seqmodel.unit_setting import unit_name
 
+OF_SAMPLES = ("--seconds", "--judge", "--guidance")
+"""Options that need --samples N."""
 MAX_SHOWN = 16
 """If a label has more values, --classify prints no confusion matrix; --json includes it."""
 
@@ -139,8 +142,7 @@ def evaluate(
         *itertools.product(["several runs"], ("--samples", "--classify")),
         *itertools.product(("--samples", "--voices", "--classify"), lines),
     ]
-    needs = itertools.product(("--seconds", "--judge", "--guidance"), ["--samples N"])
-    check_given(context, special, exclusive, needs)
+    check_given(context, special, exclusive, [(option, "--samples N") for option in OF_SAMPLES])
     if plot is not None:
         check_plot(plot, force=force)
     # What can be wrong is told before torch is loaded, as far as possible.
@@ -153,6 +155,7 @@ def evaluate(
         name = split or (dataset.splits[0] if files else "valid")
         if plot is not None and len(dataset[name]) > 1:
             raise UsageError("--plot draws one piece: name a file that holds one with --data FILE")
+        voice_nats = _voice_nats(stored[0], dataset, name, data) if voices else None
         loaded, *others = loaded_runs = load_runs(stored, device, batch_size)
         from seqmodel.evaluation.evaluate import evaluate  # torch is loaded by now
         from seqmodel.sampling.comparison import compare_samples, comparison_of, judge_of
@@ -169,7 +172,7 @@ def evaluate(
                 batch_size=batch_size,
                 per_piece=per_piece,
                 per_frame=per_frame or plot is not None,
-                voices=voices,
+                voice_nats=voice_nats,
                 classify=classify,
                 progress=progress,
             )
@@ -228,7 +231,7 @@ def _open(
                 f"{data} is {given.medium.name}, but {run.folder} was trained on "
                 f"{run.frame.medium}: name another run or other files"
             )
-        with counter("reading") as progress:
+        with counter("reading") as progress, prefixed(f"cannot score by {run.folder}"):
             dataset = stack.enter_context(prepared_like(run.frame, given, progress))
         for line in source_remarks(medium_of(run.frame), dataset.manifest):
             message(line)
@@ -252,6 +255,26 @@ def _open(
         unknown_text = labels_text(unknown)
         message(f"labels unknown to {run.folder} count as none: {unknown_text}")
     return dataset
+
+
+def _voice_nats(
+    run: "StoredRun", dataset: "Dataset", split: str, data: Path | None
+) -> tuple[float, int]:
+    """See `Medium.voices`; SeqmodelError if the dataset, made from any `data` given, has none."""
+    train = run.train_of(dataset)
+    if train is None:
+        raise SeqmodelError(
+            f"--voices needs train, but that of {run.folder} is gone or was prepared differently"
+        )
+    with display("scoring voices"):
+        found = medium_of(run.frame).voices(dataset[split], train)
+    if found is None:
+        raise SeqmodelError(
+            "--voices needs pieces that state which voice sings what, in train too, unlike those "
+            f"of {data or from_here(dataset.folder)}: prepare Jsb16thSeparated.npz, or a similar "
+            "file, again"
+        )
+    return found
 
 
 def _draw(path: Path, runs: Sequence["Run"], split: "Split", nats: list[float]) -> None:

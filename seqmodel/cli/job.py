@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from seqmodel.cli.common import Verbosity, message, print_json, show
+from seqmodel.cli.options import prefixed
 from seqmodel.cli.progress import display, partial_note, training_progress
 from seqmodel.cli.ranks import leading
 from seqmodel.config import Config
@@ -153,12 +154,10 @@ class Job:
 
 def _check_weights(run: runs.Run, settings: Config, dataset: Dataset) -> None:
     """SeqmodelError unless the run's weights fit."""
-    try:
+    with prefixed(f"--init-from {run.folder}"):
         run.check_reads(dataset)
         check_labels(run, settings, dataset.frame, "its model")
         load_model(build_model(settings, dataset.frame), model_tensors(run.model))
-    except SeqmodelError as error:
-        raise type(error)(f"--init-from {run.folder}: {error}") from error
 
 
 def _warn_if_trivial(

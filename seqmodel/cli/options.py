@@ -5,8 +5,8 @@ Settings of `Config` and options of a medium are defined only there; commands ta
 """
 
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import Field, asdict, fields
 from inspect import Parameter, signature
 from pathlib import Path
@@ -148,6 +148,15 @@ def chosen_run(
     raise no_run(RUNS)
 
 
+@contextmanager
+def prefixed(what: str) -> Iterator[None]:
+    """Begin errors of the block with `what` they are about, such as the run that was chosen."""
+    try:
+        yield
+    except SeqmodelError as error:
+        raise type(error)(f"{what}: {error}") from error
+
+
 def stored_runs(paths: Sequence[Path]) -> list["StoredRun"]:
     """Runs that can be averaged, without their models, before torch is loaded."""
     from seqmodel.runs.folder import check_average, stored_run  # loads NumPy
@@ -159,11 +168,13 @@ def stored_runs(paths: Sequence[Path]) -> list["StoredRun"]:
 
 def load_runs(stored: Sequence["StoredRun"], device: str, batch_size: int) -> list["Run"]:
     """These runs with their models, each where `--device` places it for batches of this size."""
+    from seqmodel.runs.checkpoint import model_tensors
     from seqmodel.runs.folder import load_run
 
     runs = [load_run(run.folder) for run in stored]
-    if len({run.folder.resolve() for run in runs}) < len(runs):
-        message("a run is given more than once, and counts as often in the average")
+    weights = [[t.numpy().tobytes() for t in model_tensors(run.model).values()] for run in runs]
+    if len({*map(tuple, weights)}) < len(runs):
+        message("a run, or a copy, is given more than once, and counts as often in the average")
     for run in runs:
         message(run.remark)
         run.model.to(run.model.choose_device(device, batch_size))

@@ -24,6 +24,7 @@ from seqmodel.cli.options import (
     chosen_run,
     load_runs,
     options_of,
+    prefixed,
     stored_runs,
     with_media_options,
 )
@@ -220,24 +221,22 @@ def sample(
         )
     unit = ", ".join(dict.fromkeys(unit_name(each.config.unit) for each in stored))
     options = options_of(medium, media_options, attrgetter("sample_options"), trained)
-    _check_file("continue", "--prime", prime, medium, trained)
-    _check_file("fill", "--fill", options.get("fill"), medium, trained)
-    sampling = medium.sampling(
-        first.frame,
-        SampleRequest(
-            kind=kind,
-            length=length,
-            seconds=seconds,
-            shortest=min_length,
-            prime=prime,
-            prime_frames=prime_frames,
-            prime_seconds=prime_seconds,
-            include_prime=include_prime,
-            options=options,
-            title=f"sampled from {run_names(paths)} ({unit})",
-            longest_piece=first.longest_piece if first.config.end else None,
-        ),
+    _check_files(prime, options.get("fill"), medium, trained)
+    request = SampleRequest(
+        kind=kind,
+        length=length,
+        seconds=seconds,
+        shortest=min_length,
+        prime=prime,
+        prime_frames=prime_frames,
+        prime_seconds=prime_seconds,
+        include_prime=include_prime,
+        options=options,
+        title=f"sampled from {run_names(paths)} ({unit})",
+        longest_piece=first.longest_piece if first.config.end else None,
     )
+    with nullcontext() if runs else prefixed(f"cannot sample {folder}"):
+        sampling = medium.sampling(first.frame, request)
     for remark in remarks:
         message(remark)
     all_runs = load_runs(stored, "cpu", 1)
@@ -245,7 +244,7 @@ def sample(
     run = by_label[0][0]
     for remark in (
         *sampling.remarks,
-        *_unused(all_runs, options.get("metre"), mark_temperature),
+        *_unused(all_runs, sampling, options.get("metre"), mark_temperature),
         # Do not score the file if the remark would not be shown.
         *(() if Verbosity.quiet else _foreign_remarks(run, sampling, prime or options.get("fill"))),
     ):
@@ -282,12 +281,17 @@ def _combinations(
     return labels
 
 
-def _unused(runs: Sequence["Run"], metre: object, mark_temperature: float | None) -> Iterator[str]:
-    """Remarks on options without effect on the runs' models."""
+def _unused(
+    runs: Sequence["Run"], sampling: Sampling, metre: str | None, mark_temperature: float | None
+) -> Iterator[str]:
+    """Remarks on options without effect on the runs' models, or with one that none has learned."""
     for run in runs if metre else ():
         if not run.config.bars:
             prefix = f"{run.folder} was trained without --bars"
             yield f"{prefix}: the drawn notes do not follow --metre"
+        elif sampling.metres is not None and not run.knows_metre(sampling.metres):
+            prefix = f"no piece that {run.folder} was trained on is in {metre}"
+            yield f"{prefix}: the drawn notes may not follow --metre"
     if mark_temperature is not None and not runs[0].frame.marks:
         prefix = f"{runs[0].folder} was trained on notes alone"
         yield f"{prefix}: --mark-temperature has no effect"
@@ -464,11 +468,12 @@ def _media_writing(kind: str) -> list[str]:
     return [medium.name for medium in sorted(able, key=lambda m: f".{kind}" not in m.suffixes)]
 
 
-def _check_file(use: str, option: str, file: Path | None, medium: Medium, trained: str) -> None:
+def _check_files(prime: Path | None, fill: Path | None, medium: Medium, trained: str) -> None:
     """UsageError if a file to continue or fill belongs to another medium."""
-    if file is None:
-        return
-    suffix = file.suffix.lower()
-    others = [other for other in MEDIA.values() if suffix in other.suffixes]
-    if suffix != ".npy" and others and medium not in others:
-        raise UsageError(f"{trained} and cannot {use} {file}: {option} must be {medium.name} too")
+    for use, option, file in (("continue", "--prime", prime), ("fill", "--fill", fill)):
+        suffix = file.suffix.lower() if file is not None else ".npy"
+        others = [other for other in MEDIA.values() if suffix in other.suffixes]
+        if suffix != ".npy" and others and medium not in others:
+            raise UsageError(
+                f"{trained} and cannot {use} {file}: {option} must be {medium.name} too"
+            )

@@ -16,6 +16,7 @@ from seqmodel.cli.options import (
     check_target,
     chosen_run,
     options_of,
+    prefixed,
     with_media_options,
 )
 from seqmodel.cli.progress import counter
@@ -57,18 +58,25 @@ def report(
     """
     flags = {flag for param in context.command.params for flag in param.opts if "--" in flag}
     others = sorted(flags - {"--watch", "--quiet"})
-    check_given(context, {}, [("--watch", option) for option in others])
+    exclusive = [*(("--watch", option) for option in others), ("--fill", "--samples 0")]
+    check_given(context, {"--samples 0": not samples}, exclusive)
     if out.suffix.lower() != ".html":
         raise UsageError(f"--out writes HTML only: {out} must end in .html")
     if not watch:
         check_target(out, force=force)
     from seqmodel.runs.folder import stored_run
 
-    chosen = runs or [chosen_run()]
+    chosen, remarks = runs or [chosen_run()], dict[str, None]()
     for stored in () if watch else map(stored_run, chosen):  # before torch is loaded
         medium = medium_of(stored.frame)
         trained_on = f"{stored.folder} was trained on {medium.name}"
-        options_of(medium, media_options, attrgetter("page_options"), trained_on)
+        options = options_of(medium, media_options, attrgetter("page_options"), trained_on)
+        if any(options.values()):
+            with prefixed(f"cannot sample {stored.folder}"):
+                planned = stored.sampling(medium.page_format, options=options)
+            remarks |= dict.fromkeys(planned.remarks)
+    for remark in remarks:
+        message(remark)
     from seqmodel.files import write_file
     from seqmodel.report.page.parts import render
     from seqmodel.report.run_page import draw, run_page

@@ -6,14 +6,14 @@ Settings are checked as far as that is possible before torch is loaded, which ta
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from seqmodel.cli import ranks
 from seqmodel.cli.common import blaming, message
 from seqmodel.cli.help import one_of
-from seqmodel.cli.options import Device, Force, Json, Quiet, with_settings
+from seqmodel.cli.options import Device, Force, Json, Quiet, prefixed, with_settings
 from seqmodel.config import (
     RESUMABLE,
     RUN,
@@ -34,6 +34,9 @@ from seqmodel.outputs.registry import OUTPUTS, config_for, output_name
 from seqmodel.runs import files as runs
 from seqmodel.unit_setting import read_unit
 from seqmodel.units import module_name, unit_spec
+
+if TYPE_CHECKING:
+    from seqmodel.media.definitions import FrameDefinition
 
 EXAMPLES = """\
 seqmodel train music --unit gru --epochs 20 --run runs/mine
@@ -117,13 +120,16 @@ def train(
         resolved = _of_stopped_run(folder, given, trials)
         ranks.check_processes(resolved, size)
     else:
-        if not print_config:
-            _check_folders(run, init_from, force=force)
         file = read_config_file(config) if config else {}
         if size > 1 and "parts" not in file:
             given.setdefault("parts", size)
-        blamed = Path(config or "")
-        resolved = blaming(blamed, file, lambda file: _resolved(given, file, trials, size))
+        blamed = partial(blaming, Path(config or ""), file)
+        settled = partial(_settled, given, trials)
+        chosen, _ = blamed(settled)
+        ranks.check_processes(chosen, size)  # of the option, not the file
+        if not print_config:
+            _check_folders(run, init_from, chosen.data, force=force)
+        resolved = blamed(lambda file: _sized(*settled(file)))
     if print_config:
         typer.echo(to_yaml(resolved), nl=False)
         return
@@ -136,15 +142,20 @@ def train(
         job.start(run, init_from, force=force)
 
 
-def _check_folders(run: Path | None, init_from: Path | None, *, force: bool) -> None:
-    """SeqmodelError if a new run cannot be in `run`, or `init_from` has no weights."""
-    from seqmodel.runs.folder import RUN_FOLDER  # loads NumPy
+def _check_folders(
+    run: Path | None, init_from: Path | None, data: str | None, *, force: bool
+) -> None:
+    """SeqmodelError if a new run cannot be in `run`, or `init_from` cannot read any `data`."""
+    from seqmodel.data.dataset import open_dataset
+    from seqmodel.runs.folder import RUN_FOLDER, stored_run  # loads NumPy
 
     if run is not None:
         with locked(run):
             RUN_FOLDER.check_target(run, force=force)
-    if init_from is not None:
-        runs.checkpoint_of(init_from)
+    stored = None if init_from is None else stored_run(init_from)
+    if stored is not None and data is not None:
+        with prefixed(f"--init-from {init_from}"):
+            stored.check_reads(open_dataset(data))
 
 
 def _of_stopped_run(folder: Path, given: dict[str, Any], trials: int | None) -> Config:
@@ -211,10 +222,10 @@ def _with_rates(
     return {**others, SEARCHES[search]: trials or TRIALS[search]}
 
 
-def _resolved(
-    given: dict[str, Any], file: Mapping[str, Any], trials: int | None, size: int
-) -> Config:
-    """The settings for the medium of their data, with all sizes; UsageError for unknown units."""
+def _settled(
+    given: dict[str, Any], trials: int | None, file: Mapping[str, Any]
+) -> tuple[Config, "FrameDefinition"]:
+    """The settings for the medium of their data, whose frames come second, without torch."""
     from seqmodel.data.bundled import FRAMES_WITH_ONSETS  # loads NumPy
     from seqmodel.data.dataset import open_dataset
 
@@ -222,14 +233,18 @@ def _resolved(
     data = {**file, **given}.get("data")
     frame = open_dataset(data).frame if data else FRAMES_WITH_ONSETS
     settings = config_for(frame, given, file)
-    ranks.check_processes(settings, size)
     _refuse_sizes_of_other_outputs(given, output_name(settings, frame))
     if module_name(settings.unit) is None:
         unit_spec(settings.unit)
+    return settings, frame
+
+
+def _sized(settings: Config, frame: "FrameDefinition") -> Config:
+    """The settings with all sizes; UsageError if there is no such model."""
     from seqmodel.model.build import meta_model, with_sizes
 
     settings = with_sizes(settings, frame)
-    meta_model(settings, frame)  # UsageError if there is no such model
+    meta_model(settings, frame)
     return settings
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from seqmodel.data.dataset import MANIFEST, Dataset, Split, open_dataset
+from seqmodel.data.dataset import Dataset, Split
 from seqmodel.errors import SeqmodelError
 from seqmodel.evaluation.baselines import baselines
 from seqmodel.evaluation.likelihood import Likelihood, average, likelihood
@@ -28,16 +28,16 @@ def evaluate(
     batch_size: int = 32,
     per_piece: bool = False,
     per_frame: bool = False,
-    voices: bool = False,
+    voice_nats: tuple[float, int] | None = None,
     classify: str | None = None,
     progress: Progress = no_progress,
 ) -> dict[str, Any]:
     """The score of a run on one split of a dataset, as plain values: see README.md.
 
     With `others` it is the score of the average of all these runs, which `check_average` allows.
+    `voice_nats` are those of which voice sings what, and the number of notes: see `Medium.voices`.
     """
-    pieces, train = dataset[split], _train(run, dataset)
-    voice_nats = _voices(run, pieces, train) if voices else None
+    pieces, train = dataset[split], run.train_of(dataset)
     runs, likelihoods = (run, *others), []
     hypotheses = _label_hypotheses(run, pieces, classify) if classify else []
     passes = len(runs) + len(hypotheses)
@@ -124,20 +124,6 @@ def _classified(
     return {"without_labels": without.to_json(), "classify": figures}
 
 
-def _voices(run: Run, pieces: Split, train: Split | None) -> tuple[float, int]:
-    if train is None:
-        raise SeqmodelError(
-            f"--voices needs train, but that of {run.folder} is gone or was prepared differently"
-        )
-    found = medium_of(run.frame).voices(pieces, train)
-    if found is None:
-        raise SeqmodelError(
-            "--voices needs pieces that state which voice sings what, here and in train: prepare "
-            "Jsb16thSeparated.npz, or a similar file, again"
-        )
-    return found
-
-
 def _with_voices(scores: Likelihood, nats: float, notes: int) -> dict[str, float]:
     """The figures of pitches and voices together; `nats` are those of which voice sings what."""
     frames = int(scores.lengths.sum())
@@ -159,20 +145,6 @@ def _per_piece(pieces: Split, scores: Likelihood) -> list[dict[str, Any]]:
             row["frame_nats"] = scores.frame_nats[k].tolist()
         rows.append(row)
     return rows
-
-
-def _train(run: Run, dataset: Dataset) -> Split | None:
-    """The dataset's own train, or the run's if it has none.
-
-    None if that no longer exists, or was prepared differently.
-    """
-    folder = Path(str(run.config.data))
-    if "train" in dataset.splits:
-        return dataset["train"]
-    if not (folder / MANIFEST).is_file():
-        return None
-    dataset_of_run = open_dataset(folder)
-    return None if dataset_of_run.frame.differences(run.frame) else dataset_of_run["train"]
 
 
 def plot_nats(path: Path, picture: Picture, nats: Sequence[float], title: str) -> None:

@@ -85,12 +85,15 @@ class Worker:
         """
         with held_lock(self._lock, wait=True):  # another process may be probing it just now
             while not self._studies.complete():
-                if self._stop.signal is not None:
-                    raise InterruptError("stopped", self._stop.signal)
+                self._end_if_stopped()
                 if not any(map(self._run_next, self._studies.plan.cells())):
                     time.sleep(POLL)
         with suppress(PermissionError):  # on Windows, while another process probes it
             self._lock.unlink()
+
+    def _end_if_stopped(self, *scored: int) -> None:
+        if self._stop.signal is not None:
+            raise InterruptError("stopped", self._stop.signal)
 
     def _run_next(self, cell: Cell) -> bool:
         """Run the next trial or seed of a cell; False if there is none for now."""
@@ -166,9 +169,11 @@ class Worker:
                 )
             if kind == "seed":
                 model = load_run(folder).model
-                nats = {s: likelihood(model, dataset[s]).piece_nats for s in dataset.splits}
-                # Nats of each piece, in order, at the best epoch.
-                trial.set_user_attr(SCORES, {split: each.tolist() for split, each in nats.items()})
+                nats = dict[str, list[float]]()  # of each piece, in order, at the best epoch
+                for split in dataset.splits:
+                    scores = likelihood(model, dataset[split], progress=self._end_if_stopped)
+                    nats[split] = scores.piece_nats.tolist()
+                trial.set_user_attr(SCORES, nats)
                 if self._artifacts is not None:  # for other hosts that see this folder
                     artifact = uuid.uuid4().hex
                     write_file(self._artifacts / artifact, read_bytes(folder / BEST))

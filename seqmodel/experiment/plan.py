@@ -177,11 +177,11 @@ class Plan:
         SeqmodelError if a dataset is not the plan's; UsageError if settings do not fit each other
         or the data, or models cannot be compared.
         """
-        from seqmodel.model.build import meta_model  # here, because a plan alone must load fast
-
         names = [variant.name for variant in self.variants]
         if self.against is not None and self.against not in names:
             raise UsageError(f"--against {self.against}: the experiment has {listed(names)}")
+        from seqmodel.model.build import meta_model  # here, because a plan alone must load fast
+
         for source in self.sources:
             dataset, kinds = source.dataset(), dict[bool, str]()
             for variant, end in itertools.product(self.variants, (0, 1)):

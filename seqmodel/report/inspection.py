@@ -24,7 +24,7 @@ def kind_of(path: Path) -> str:
         raise SeqmodelError(f"{path}: no such file or folder")
     raise SeqmodelError(
         f"{path} is neither a media file that can be inspected nor a prepared dataset nor a run "
-        "folder"
+        "folder" + "; name one in it" * path.is_dir()
     )
 
 

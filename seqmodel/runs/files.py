@@ -135,7 +135,8 @@ def checkpoint_of(folder: Path) -> Path:
         return folder / BEST
     if not folder.is_dir():
         nested = RUNS / folder
-        hint = f"; there is one named {nested}" if nested.is_dir() else ""
+        is_there = any((nested / name).is_file() for name in (BEST, LAST))
+        hint = f"; there is one named {nested}" if is_there else ""
         raise SeqmodelError(f"there is no run {folder}{hint}")
     if (folder / MANIFEST).is_file():
         raise SeqmodelError(f"{folder} is a dataset: name a run that was trained on it")

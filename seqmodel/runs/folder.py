@@ -5,6 +5,7 @@ README.md lists their files. torch is loaded with a model, not on import.
 
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,13 +15,14 @@ from numpy.typing import NDArray
 
 from seqmodel.config import to_yaml
 from seqmodel.data.bundled import PREPARED, sample_dataset
-from seqmodel.data.dataset import MANIFEST, Dataset, open_dataset
+from seqmodel.data.dataset import MANIFEST, Dataset, Split, open_dataset
 from seqmodel.errors import SeqmodelError, UsageError
 from seqmodel.files import FolderFormat, disk_error, read_bytes
 from seqmodel.media.labels import Labels, label_ids
 from seqmodel.media.registry import medium_of
 from seqmodel.media.samples import SampleRequest, Sampling
 from seqmodel.media.words import listed
+from seqmodel.model.bars import SIGNATURE
 from seqmodel.outputs.registry import output_class
 from seqmodel.runs.content import (
     PROGRESS,
@@ -116,6 +118,33 @@ class StoredRun(Content):
         if self.data_sha256 is None:
             return dataset.folder.resolve() == self.data
         return dataset.fingerprint() == self.data_sha256
+
+    def train_of(self, dataset: Dataset) -> Split | None:
+        """The dataset's own train, or the run's if it has none.
+
+        None if that no longer exists, or was prepared differently.
+        """
+        folder = Path(str(self.config.data))
+        if "train" in dataset.splits:
+            return dataset["train"]
+        if not (folder / MANIFEST).is_file():
+            return None
+        dataset_of_run = open_dataset(folder)
+        return None if dataset_of_run.frame.differences(self.frame) else dataset_of_run["train"]
+
+    def knows_metre(self, metres: NDArray[np.int64]) -> bool:
+        """Whether a piece of its train has the first of these `FrameDefinition.metres`.
+
+        True also if its dataset is gone or has changed.
+        """
+        with suppress(SeqmodelError):
+            dataset = open_dataset(self.data)
+            if self.trained_on(dataset):
+                train = dataset["train"]
+                pieces = (train.metres([k]) for k in range(len(train)))
+                rows = (piece.reshape(-1, SIGNATURE) for piece in pieces if piece is not None)
+                return any((row[:, 1:] == metres[1:SIGNATURE]).all(1).any() for row in rows)
+        return True
 
     def check_reads(self, dataset: Dataset) -> None:
         """SeqmodelError unless the model reads frames like the dataset's."""

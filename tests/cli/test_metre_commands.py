@@ -51,9 +51,9 @@ def stated(data):
     return found, bpm
 
 
-def sampled(run, *options):
+def sampled(run, *options, said=""):
     result = call_ok("sample", "-", "--format", "mid", "--run", run, "--length", 40, *options)
-    assert result.err == ""
+    assert result.err == said
     return stated(result.raw)
 
 
@@ -138,16 +138,29 @@ def test_a_metre_that_is_not_followed_is_named(run, seconds_run):
     call_refused(*command, says=says, status=2)
 
 
+def test_a_metre_of_no_piece_of_train_is_told(tunes):
+    """A file in 7/8 of music in 6/8 was written in silence; what is not known is not told."""
+    run, asked = shutil.copytree(tunes / "run", "run"), ("--length", 8, "--metre", "12/8")
+    said = (
+        f"no piece that {run} was trained on is in 12/8: the drawn notes may not follow --metre\n"
+    )
+    assert call_ok("sample", "a.mid", "--run", run, *asked).err.startswith(said)
+    call_ok("export", run, "run.zip")
+    assert "--metre" not in call_ok("sample", "b.mid", "--run", "run.zip", *asked).err
+
+
 def test_a_primer_keeps_its_metre_and_tempo(tunes):
     """The new piece begins where the primer stands in its bar: with what is left of the bar."""
     write_tune(Path("five.mid"), 5, 4, 77, bars=4)
     prime = ("--prime", "five.mid", "--prime-frames", 28)  # two beats of the second bar
-    for options, metres, bpm in (
-        ((), [(0, 3, 4), (360 * 4, 5, 4)], 77),
-        (("--include-prime",), [(0, 5, 4)], 77),
-        (("--metre", "2/4", "--tempo", 60), [(0, 1, 4), (480, 2, 4)], 60),
+    prefix = f"no piece that {tunes / 'run'} was trained on is in 2/4"
+    unlearned = f"{prefix}: the drawn notes may not follow --metre\n"
+    for options, metres, bpm, said in (
+        ((), [(0, 3, 4), (360 * 4, 5, 4)], 77, ""),
+        (("--include-prime",), [(0, 5, 4)], 77, ""),
+        (("--metre", "2/4", "--tempo", 60), [(0, 1, 4), (480, 2, 4)], 60, unlearned),
     ):
-        found = sampled(tunes / "run", *prime, *options)
+        found = sampled(tunes / "run", *prime, *options, said=said)
         assert found == (metres, pytest.approx(bpm, abs=0.01))
 
 

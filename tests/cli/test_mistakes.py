@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import soundfile
-from calling import call_ok, call_refused, listing, write_piece
+from calling import call_main, call_ok, call_refused, listing, write_piece
 
 from seqmodel.cli.progress import training_progress
 from seqmodel.config import Config
@@ -64,6 +64,8 @@ train {data} --epochs many -> 2 --epochs must be a whole number, not 'many'
 train {data} --hidden many -> 2 --hidden must be a whole number (see seqmodel train --help)
 train {data} --params 5 -> 2 --params 5 is too small for lstm:
 train {data} --unit gnu -> 2 there is no unit 'gnu'; ... tanh, lstm ... did you mean mgu?
+train {data} --unit LSTM -> 2 there is no unit 'LSTM'; ... did you mean lstm?
+train {data} --epochs 0 -> 2 --epochs auto (0) needs --schedule constant:
 train {data} --lr fast -> 2 --learning-rate must be a number or search, not 'fast'
 train {data} --lr 0.1 --trials 3 -> 2 --trials needs --lr search, not --lr 0.1
 train {data} --nope -> 2 No such option: --nope (Possible options: ... --no-end
@@ -111,6 +113,7 @@ eval {run} --per-piece --per-frame -> 2 --per-piece and --per-frame exclude each
 eval {run} --plot x.png -> 2 --plot draws one piece: name a file that holds one with --data FILE
 eval {run} --plot x.pdf -> 2 --plot draws PNG only: x.pdf must end in .png
 eval {run} --data {bad}/one-data -> 1 {bad}/one-data has no pieces in split 'valid' (available:
+eval {run} --data {bad}/drums.mid -> 1 cannot score by {run}: {bad}/drums.mid: has no notes but
 eval {run} --batch-size 0 -> 2 --batch-size must be at least 1 (see seqmodel eval --help)
 sample a.ogg --format mid -> 2 --format mid contradicts the suffix of a.ogg: leave one out
 sample o.aac --run {run} -> 2 the suffix of o.aac must be one of mid, wav,
@@ -144,6 +147,7 @@ sample o.mid --run {bad}/no-checkpoint -> 1 {bad}/no-checkpoint has no checkpoin
 sample o.mid --run {bad}/file -> 1 {bad}/file is not a run: name a run folder,
 inspect {bad}/nope -> 1 {bad}/nope: no such file or folder
 inspect {bad}/file -> 1 {bad}/file is neither a media file that can be inspected nor a prepared
+inspect {bad}/empty -> 1 {bad}/empty is neither ... nor a run folder; name one in it
 inspect {bad}/song.m4a -> 1 ... convert it first: ffmpeg -i {bad}/song.m4a
 inspect {bad}/text.mid -> 1 {bad}/text.mid: is not a MIDI file (it does not begin with MThd)
 inspect {bad}/text.wav -> 1 {bad}/text.wav: cannot be read as audio
@@ -229,6 +233,9 @@ sample o.mid --run {run} --fill {bad}/p.mid --below --temperature 0
     -> 2 --fill and --temperature 0 exclude each other
 sample o.mid --run {run} --metre 6/7 -> 2 --metre must be a time signature such as 3/4 or 6/8,
 sample o.mid --run {run} --key H -> 2 --key must be a note such as C, F# or Eb, not 'H'
+sample o.mid --key H -> 2 cannot sample ...music.zip: --key must be a note such as C, F# or Eb,
+report {run} --fill {bad}/p.mid --bars 3:3 -> 2 cannot sample {run}: --bars 3:3 must begin in
+report {run} --fill {bad}/drums.mid --bars 1 -> 1 cannot sample {run}: ... has no notes but drums
 sample o.mid --run {run} --key C --transpose 2 -> 2 --key and --transpose exclude each other
 compare {data} --units tanh,foo -> 2 there is no unit 'foo'; choose one of tanh,
 compare {data} --vary hiden=3 -> 2 --vary: there is no setting 'hiden'; did you mean hidden?
@@ -242,6 +249,7 @@ compare {data} --storage nosql://me:secret@host/x
 compare {data} --units gru,gru -> 2 gru is listed twice
 compare {data} --units own:GRU,Own:gru -> 2 own:GRU and Own:gru have the same folder, ignoring case:
 compare {data} --params 3 -> 2 --params 3 is too small for tanh
+compare {data} --quick --trials 3 -> 2 --trials needs a search, and there is none
 compare {data} --search grid -> 2 --search must be one of bracket, paper, tpe, none, not 'grid'
 compare {data} --search paper --tune hidden=2..3 -> 2 --tune needs --search tpe
 compare {data} --search tpe --tune dropout=0..0.5 --vary dropout=0,0.1
@@ -292,12 +300,15 @@ train {data} --model frame-wise --output note-unit -> 2 --output note-unit does 
 train {data} --processes 3 -> 2 the number of processes must be a power of two, not 3
 train {data} --processes 2 --parts 1 -> 2 2 processes cannot share 1 part:
 train {data} --processes 2 --lr search -> 2 a search for the learning rate, as with --lr search
+train {data} --processes 2 --config {bad}/search.yaml -> 2 a search for the learning rate,
 train {data} --parts 16 -> 2 16 parts (by default one per process) need
 train {data} --init-from {struck_run} --hidden 4 -> 1 --init-from {struck_run}: {data} has no
 eval {struck_run} --data {data} -> 1 {data} has no onsets ... with --onsets
 eval {run} --data {struck_data} -> 1 {struck_data} has onsets ... with --no-onsets
 report {run} --watch --samples=2 -> 2 --watch and --samples exclude each other
 report {run} --out r.pdf -> 2 --out writes HTML only: r.pdf must end in .html
+report {run} --samples 0 --fill {bad}/p.mid --bars 1 -> 2 --fill and --samples 0 exclude each other
+report {run} --samples 0 --bars 1 -> 2 cannot sample {run}: --bars needs --fill FILE
 report {run} --out {bad}/there.html -> 1 {bad}/there.html already exists
 report {run} nowhere --out r.html -> 1 there is no run nowhere
 report {run} {data} --out r.html -> 1 {data} is a dataset: name a run that was trained on it
@@ -349,6 +360,7 @@ def bad(tmp_path_factory, music, data, run):
         "lost.yaml": b"unit: gru\ndata: /nowhere\n",
         "good.yaml": b"hidden: 4\n",
         "step.yaml": b"hidden: 4\noutput: step\n",
+        "search.yaml": b"bracket_trials: 3\n",
         "others-manifest/manifest.json": b'{"name": "an extension", "version": 1}',
         "others-config/config.yaml": b"unit: gru\n",
     }
@@ -446,10 +458,12 @@ EARLY = """
 train nowhere -> 1
 train --unit foo -> 2
 train --init-from nowhere -> 1
+train {data} --init-from {audio_run} -> 2
 train --device tpu -> 2
 train --resume --run {run} --unit gru -> 2
 train {data} --run {run} -> 1
 train {data} --parts 2 --processes 4 -> 2
+train {data} --config {bad}/search.yaml --processes 4 -> 2
 eval nowhere -> 1
 eval --data nowhere -> 1
 eval {run} --data nowhere -> 1
@@ -458,6 +472,7 @@ eval {run} --data {audio} -> 2
 eval {run} --data {odd}/in -> 2
 eval {run} --data {struck_data} -> 1
 eval {run} --plot x.png -> 2
+eval {run} --voices -> 1
 eval {run} {audio_run} -> 2
 eval {run} {struck_run} -> 2
 eval --device tpu -> 2
@@ -468,8 +483,11 @@ export {run} x.html --label a=b -> 2
 export {audio_run} x.html --tempo 60 -> 2
 report {run} --out {bad}/there.html -> 1
 report {run} {audio_run} --below -> 2
+report {run} --fill {bad}/drums.mid --bars 1 -> 1
 compare --units foo -> 2
 compare --preset foo -> 2
+compare {data} --quick --trials 3 -> 2
+compare {data} --units gru --against tanh -> 2
 eval {run} --classify a -> 2
 eval {run} --samples 3 --judge a -> 2
 sample o.mid --run nowhere -> 1
@@ -509,10 +527,19 @@ for line in sys.argv[1:]:
     assert not [*here.iterdir()]
 
 
+def test_a_run_is_looked_for_in_runs_too(run, data):
+    """But a dataset there, such as the bundled one, used to be called a run."""
+    for name, folder in (("mine", run), ("tiny", data)):
+        shutil.copytree(folder, f"runs/{name}")
+    call_refused("eval", "mine", says="there is no run mine; there is one named runs/mine")
+    assert call_main("eval", "tiny").err == "seqmodel: there is no run tiny\n"
+
+
 def test_a_run_that_is_given_twice_is_told(call, run):
-    """Guards against an average of two runs that is one, mistyped."""
-    said = "a run is given more than once, and counts as often in the average\n"
-    assert call("eval", run, run).err == said
+    """Guards against an average of two runs that is one, mistyped or copied."""
+    said = "a run, or a copy, is given more than once, and counts as often in the average\n"
+    call_ok("export", run, "run.zip")
+    assert call("eval", run, "run.zip").err == said
     assert said in call("sample", "a.mid", "--length", 1, "--run", run, "--run", run).err
 
 

@@ -91,12 +91,13 @@ def test_music_around_a_file_is_that_of_sample(call, run, data, here):
     """Sound, and notes in their two colours: the file at 60 bpm, in its own key."""
     tune = notes([(k, k + 1, pitch) for k, pitch in enumerate((70, 72, 74, 70))], step=96)
     save(Path("a song.mid"), [[tempo(0, 10**6), *tune]], division=96, kind=0)
-    options = ("--fill", "a song.mid", "--frames", "4:12", "--below", "--particles", 20)
-    call_ok("report", run, "--out", "r.html", *options)
+    options = ("--fill", "a song.mid", "--frames", "4:19", "--below", "--particles", 20)
+    said = call_ok("report", run, run, "--out", "r.html", *options).err
+    assert said.count("--frames 4:19 is cut at 16, where a song.mid ends\n") == 1
     page = page_of("r.html")
     text = page.one("main").text
     how = (
-        "sample OUT.mp3 --run run --fill 'a song.mid' --frames 4:12 --below --particles 20 --seed 1"
+        "sample OUT.mp3 --run run --fill 'a song.mid' --frames 4:19 --below --particles 20 --seed 1"
     )
     assert how in text
     assert "What was given is grey." in text

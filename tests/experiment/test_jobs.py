@@ -10,10 +10,10 @@ from refusals import refused
 
 from seqmodel.experiment import jobs
 from seqmodel.experiment.folder import Event
-from seqmodel.experiment.jobs import Task, work
+from seqmodel.experiment.jobs import Task, Worker, work
 from seqmodel.experiment.plan import Plan, sources_of, variants_of
-from seqmodel.experiment.studies import EPOCHS, Studies, open_storage
-from seqmodel.training.stopping import StopRequest
+from seqmodel.experiment.studies import ENDED, EPOCHS, SCORES, Studies, open_storage
+from seqmodel.training.stopping import InterruptError, StopRequest
 
 
 @pytest.fixture
@@ -75,6 +75,22 @@ def test_one_that_is_killed_again_and_again_ends_the_experiment(task):
     """Guards against an experiment that starts processes for ever where memory is short."""
     says = "tiny/gru/trial-0 was killed 3 times in epoch 1 (by SIGKILL): run the same command"
     refused(lambda: run(task, killer(task, 9, [])), says, "fewer --jobs")
+
+
+def test_a_stop_does_not_wait_until_a_winner_is_scored(task, monkeypatch):
+    """Ctrl-C used to take as long as scoring all of train: seconds, or minutes."""
+    stop, load = StopRequest(), jobs.load_run
+
+    def stopped_then(folder):
+        stop.signal = signal.SIGINT
+        return load(folder)
+
+    monkeypatch.setattr(jobs, "load_run", stopped_then)
+    studies = Studies.load(open_storage(task.folder, None), "e")
+    with pytest.raises(InterruptError):
+        Worker(studies, task.folder, stop=stop).work()
+    (seed, *_) = studies.seeds(studies.plan.cells()[0]).runs()
+    assert (seed.user_attrs[ENDED], SCORES in seed.user_attrs) == ("complete", False)
 
 
 def test_as_many_start_as_memory_holds(monkeypatch):

@@ -151,10 +151,15 @@ class Music(Medium):
             "all at once if several are given.",
             metavar="FILE",
         ),
-        _of_fill("bars", str, "these bars, including the last; the first is 1.", metavar=SPAN),
+        _of_fill(
+            "bars",
+            str,
+            "this bar, or these, including the last; the first is 1.",
+            metavar=f"BAR or {SPAN}",
+        ),
         _of_fill("frames", str, "these frames, excluding the last; the first is 0.", metavar=SPAN),
         _of_fill("time", str, "between these times, in seconds.", metavar=SPAN),
-        _of_fill("notes", str, "these notes, such as C2:B3.", metavar="LOW:HIGH"),
+        _of_fill("notes", str, "these notes, such as C2:B3.", metavar="NOTE or LOW:HIGH"),
         _of_fill("below", bool, "all notes below the top voice, to harmonise a melody."),
         _of_fill("above", bool, "all notes above the bottom voice; with --below, between."),
         _of_fill(

@@ -122,6 +122,11 @@ class Original:
             )
         self._names = [name.strip() for name in score.track_names]
         self._into = None if into is None else self._track(into)
+        if self._into is not None and not (frame.kit or self._track_named("")[1]):
+            self.remarks.append(
+                f"--into {into}: that track of {path} has neither notes nor a program, and so no "
+                "channel or sound of its own"
+            )
         if into is None and not frame.kit:
             tracks, free = part_tracks(frame.parts, DRAWN), len(self._free_channels())
             if free < sum(not self._track_named(part.name)[1] for part in tracks):

@@ -333,6 +333,13 @@ class ReadFile:
 
 SELECTIONS = ("bars", "frames", "time", "notes", "below", "above")
 """The options that select the part to redraw, which is the intersection of those given."""
+FORMS = {
+    "bars": "a bar or FROM:TO",
+    "frames": "FROM:TO",
+    "time": "FROM:TO in seconds",
+    "notes": "a note or LOW:HIGH, such as C2:B3",
+}
+"""What their values must be."""
 
 
 def _metre(
@@ -451,14 +458,14 @@ class FilledPiece(ReadFile):
             raise UsageError(f"--bars needs a run on a grid of beats, not {grid}: use --time")
         T = len(self.frames)
         lines = bar_lines(signatures(self.metre, T), grid, T)
-        begin, end = _span("bars", text, int, (1, len(lines)))
+        begin, end = self._stretch("bars", text, int, (1, len(lines)))
         if not 1 <= begin <= len(lines):
             raise UsageError(f"--bars {text} must begin in {self.path}'s bars, 1 to {len(lines):,}")
         return lines[begin - 1], lines[end] if end < len(lines) else T
 
     def _frames(self, text: str) -> tuple[int, int]:
         T = len(self.frames)
-        begin, end = _span("frames", text, int, (0, T))
+        begin, end = self._stretch("frames", text, int, (0, T))
         if not begin < min(end, T):
             raise UsageError(f"--frames {text} has none of {self.path}'s frames, 0 to {T - 1:,}")
         return begin, end
@@ -466,13 +473,23 @@ class FilledPiece(ReadFile):
     def _seconds(self, text: str) -> tuple[int, int]:
         times = frame_times(len(self.frames), self._frame.grid, self.tempo, self.score)
         last = float(times[-1])
-        span = _span("time", text, float, (0.0, last))
+        span = self._stretch("time", text, float, (0.0, last))
         first, after = np.searchsorted(times[:-1], span).tolist()
         if not first < after:
             raise UsageError(
                 f"--time {text} contains no frame of {self.path}, which lasts {last:.1f} s"
             )
         return first, after
+
+    def _stretch(
+        self, option: str, text: str, read: Callable[[str], Any], whole: tuple[Any, Any]
+    ) -> tuple[Any, Any]:
+        """`_span` of time; a remark tells if it lasts beyond the file's `whole`."""
+        begin, end = _span(option, text, read, whole)
+        if end > math.ceil(whole[1]):
+            where = f"{round(whole[1], 1)}, where {self.path} ends"
+            self.remarks.append(f"--{option} {text} is cut at {where}")
+        return begin, end
 
 
 def _outer_lines(roll: NDArray[np.uint8]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -491,15 +508,15 @@ def _outer_lines(roll: NDArray[np.uint8]) -> tuple[NDArray[np.int64], NDArray[np
 def _span(
     option: str, text: str, read: Callable[[str], Any], whole: tuple[Any, Any]
 ) -> tuple[Any, Any]:
-    """The ends in FROM:TO; a missing one is that of the `whole`."""
-    begin, colon, end = text.partition(":")
+    """The ends in FROM:TO; a missing one is that of the `whole`. A bar or a note can be alone."""
+    alone = FORMS[option].startswith("a ") and ":" not in text
+    begin, colon, end = (f"{text}:{text}" if alone else text).partition(":")
     try:
         first, last = read(begin) if begin else whole[0], read(end) if end else whole[1]
         if not colon or not (begin or end) or not (0 <= first < math.inf and 0 <= last < math.inf):
             raise ValueError
     except ValueError:
-        form = "LOW:HIGH, such as C2:B3" if option == "notes" else "FROM:TO"
-        raise UsageError(f"--{option} must be {form}, not {text!r}") from None
+        raise UsageError(f"--{option} must be {FORMS[option]}, not {text!r}") from None
     if begin and end and last < first:
         raise UsageError(f"--{option} {text} is the wrong way round: swap the two")
     return first, last

@@ -32,7 +32,7 @@ def free_of(path, **options):
 @pytest.mark.parametrize(
     ("options", "frames"),
     [
-        ({"bars": "1:1"}, range(12)),
+        ({"bars": "1"}, range(12)),
         ({"bars": "2:"}, range(12, 24)),
         ({"bars": ":2"}, range(24)),
         ({"frames": "3:5"}, range(3, 5)),
@@ -48,7 +48,23 @@ def test_stretches_of_time(melody, options, frames):
     np.testing.assert_array_equal(free_of(melody, **options), expected)
 
 
+@pytest.mark.parametrize(
+    ("options", "cut"),
+    [
+        ({"bars": "2:95"}, "--bars 2:95 is cut at 2"),
+        ({"frames": ":25"}, "--frames :25 is cut at 24"),
+        ({"time": "3:5.5"}, "--time 3:5.5 is cut at 4.0"),
+        ({"bars": ":2", "frames": ":24", "time": ":4.0"}, None),
+    ],
+)
+def test_a_stretch_beyond_the_end_is_told(melody, options, cut):
+    """Bars to 95 of a file with two used to be redrawn in silence, as the second."""
+    remarks = [] if cut is None else [f"{cut}, where {melody} ends"]
+    assert FilledPiece(melody, BEATS, options).remarks == remarks
+
+
 def test_notes_and_what_lies_below_above_and_between(melody):
+    assert (np.flatnonzero(free_of(melody, notes="C4").all(0)) + 21).tolist() == [60]
     free = free_of(melody, notes="C4:Eb5")
     assert (np.flatnonzero(free.all(0)) + 21).tolist() == list(range(60, 76))
     assert not free[:, free.any(0) & ~free.all(0)].any()
@@ -106,15 +122,16 @@ def test_notes_that_end_early_are_on_the_grid(melody, late, said):
         ({"bars": "0:1"}, "begin in .*melody.mid's bars, 1 to 2"),
         ({"bars": "2:1"}, "--bars 2:1 is the wrong way round"),
         ({"notes": "C7:C4"}, "--notes C7:C4 is the wrong way round"),
-        ({"bars": "2"}, "--bars must be FROM:TO, not '2'"),
+        ({"bars": "x"}, "--bars must be a bar or FROM:TO, not 'x'"),
+        ({"frames": "4"}, "--frames must be FROM:TO, not '4'"),
         ({"frames": "4:4"}, "none of .*melody.mid's frames, 0 to 23"),
         ({"frames": "-1:4"}, "--frames must be FROM:TO, not '-1:4'"),
         ({"time": "4:5"}, "no frame of .*melody.mid, which lasts 4.0 s"),
-        ({"time": "nan:5"}, "--time must be FROM:TO"),
+        ({"time": "nan:5"}, "--time must be FROM:TO in seconds, not 'nan:5'"),
         ({"time": "1:inf"}, "--time must be FROM:TO"),
         ({"notes": ":C-1"}, "--notes :C-1 contains none of the keys, A0 to C8"),
-        ({"notes": "C2"}, "--notes must be LOW:HIGH, such as C2:B3, not 'C2'"),
-        ({"notes": "H2:"}, "--notes must be LOW:HIGH"),
+        ({"notes": "H2"}, "--notes must be a note or LOW:HIGH, such as C2:B3, not 'H2'"),
+        ({"notes": "H2:"}, "--notes must be a note or LOW:HIGH"),
         ({"notes": ":A1", "above": True}, "there is nothing to draw in that part"),
     ],
 )

@@ -397,6 +397,9 @@ def test_into_a_track(song):
     assert moved[:2] == [(7, 2411), (2411, 2880)]
     _, data = redrawn(song, free, states, into="1")  # which has no notes, and so no channel
     assert {each[3] for each in notes_of(read(data).tracks[0])} == {2}
+    for name, told in (("1", 1), ("Bass", 0)):
+        said = Original(song, BEATS, transposed=0, into=name).remarks
+        assert sum(text.startswith(f"--into {name}: that track of ") for text in said) == told
 
 
 @pytest.mark.parametrize(
