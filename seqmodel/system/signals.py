@@ -32,12 +32,14 @@ def unless_ignored(*numbers: int | None) -> list[int]:
 def handled(handler: Handler, *numbers: int) -> Iterator[None]:
     """Handle these signals within a block of the main thread; restore the old handlers after.
 
-    A handler that raises is not called within a destructor, such as llvmlite's, where Python would
-    print the exception and go on, but once that has ended.
+    A handler that raises is not called within a destructor, such as llvmlite's, or where libsndfile
+    calls back to read or write, but once that has ended: there Python would print the exception and
+    go on, with sound cut short.
     """
 
-    def outside_destructors(number: int, frame: FrameType | None) -> None:
-        if any(caller.f_code.co_name == "__del__" for caller, _ in traceback.walk_stack(frame)):
+    def where_it_can_raise(number: int, frame: FrameType | None) -> None:
+        callers = (caller.f_code.co_name for caller, _ in traceback.walk_stack(frame))
+        if any(name == "__del__" or name.startswith("vio_") for name in callers):
             if sys.platform == "win32":
                 again = partial(signal.raise_signal, number)
             else:  # which also interrupts what this thread, the main one, waits for
@@ -46,7 +48,7 @@ def handled(handler: Handler, *numbers: int) -> Iterator[None]:
         else:
             handler(number, frame)
 
-    previous = {number: signal.signal(number, outside_destructors) for number in numbers}
+    previous = {number: signal.signal(number, where_it_can_raise) for number in numbers}
     try:
         yield
     finally:

@@ -1,9 +1,12 @@
 """Signals that arrive at an inconvenient moment."""
 
+import io
 import signal
 import time
 
+import numpy as np
 import pytest
+import soundfile
 
 from seqmodel.system.signals import TERMINATE, handled
 
@@ -16,15 +19,29 @@ class Interrupted:
         self.freed = True  # where the handler is called
 
 
-def test_a_signal_in_a_destructor_is_handled_after_it():
-    """Guards against "Exception ignored in", and a Ctrl-C without effect."""
+class InterruptedFile(io.BytesIO):
+    """Is sent a signal while soundfile writes its first bytes, in a callback."""
+
+    def write(self, data):
+        if not self.getvalue():
+            signal.raise_signal(TERMINATE)
+        return super().write(data)
+
+
+def write_sound():
+    soundfile.write(InterruptedFile(), np.zeros(8), 8000, format="WAV")
+
+
+@pytest.mark.parametrize("interrupted", [Interrupted, write_sound])
+def test_a_signal_in_a_destructor_or_a_callback_is_handled_after_it(interrupted):
+    """Guards against "Exception ignored in", a Ctrl-C without effect, and sound cut short."""
 
     def stop(number, frame):
         raise InterruptedError(number)
 
     @handled(stop, TERMINATE)
     def work():
-        Interrupted()
+        interrupted()
         time.sleep(30)
 
     begin = time.monotonic()

@@ -295,7 +295,8 @@ class Original:
             goes_on = not given[last, row] or not begun[since + 1 : until, row].any()
             while goes_on and t < len(given) and holds[t, row]:
                 t += 1
-            parts.append((on, silent if t == until else self._end(t, row, given, ticks)))
+            own_end = t == until and silent > ticks[t - 1]  # not if the file is cut off before
+            parts.append((on, silent if own_end else self._end(t, row, given, ticks)))
         return [(on, own[1] if on < own[1] <= off <= silent else off) for on, off in parts]
 
     def _is_drawn_strike(self, t: int, row: int, given: NDArray[np.bool_]) -> bool:
