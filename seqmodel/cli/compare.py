@@ -281,9 +281,9 @@ def _run(
 def _ahead(folder: Path, plan: "Plan", counts: Mapping[str, Counts]) -> str:
     """The trainings that an experiment lacks, in a line."""
     more = plan.seeds - 1  # the first seed of a winner is its trial
-    each = [plural(plan.trials, "trial")] + [f"{plural(more, 'more seed')} of the best"] * (
-        more > 0
-    )
+    each = [plural(plan.trials, "trial")]
+    if more:
+        each.append(f"{plural(more, 'more seed')} of the best")
     left = sum(cell.left for cell in counts.values())
     total = plural(len(counts) * (plan.trials + more), "training")
     return f"{folder}: {left} of {total} ahead, {listed(each)} for each of {some(counts, 6)}"

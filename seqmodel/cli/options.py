@@ -4,6 +4,7 @@ Settings of `Config` and options of a medium are defined only there; commands ta
 `**settings` and `**media_options`, so that adding one, or a medium, changes no command.
 """
 
+import itertools
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -168,12 +169,14 @@ def stored_runs(paths: Sequence[Path]) -> list["StoredRun"]:
 
 def load_runs(stored: Sequence["StoredRun"], device: str, batch_size: int) -> list["Run"]:
     """These runs with their models, each where `--device` places it for batches of this size."""
+    import torch
+
     from seqmodel.runs.checkpoint import model_tensors
     from seqmodel.runs.folder import load_run
 
     runs = [load_run(run.folder) for run in stored]
-    weights = [[t.numpy().tobytes() for t in model_tensors(run.model).values()] for run in runs]
-    if len({*map(tuple, weights)}) < len(runs):
+    weights = [[*model_tensors(run.model).values()] for run in runs]
+    if any(all(map(torch.equal, *pair)) for pair in itertools.combinations(weights, 2)):
         message("a run, or a copy, is given more than once, and counts as often in the average")
     for run in runs:
         message(run.remark)

@@ -22,9 +22,10 @@ def kind_of(path: Path) -> str:
         return kind
     if not path.exists():
         raise SeqmodelError(f"{path}: no such file or folder")
+    hint = "; name one in it" if path.is_dir() else ""
     raise SeqmodelError(
         f"{path} is neither a media file that can be inspected nor a prepared dataset nor a run "
-        "folder" + "; name one in it" * path.is_dir()
+        f"folder{hint}"
     )
 
 

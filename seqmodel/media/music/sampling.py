@@ -509,7 +509,7 @@ def _span(
     option: str, text: str, read: Callable[[str], Any], whole: tuple[Any, Any]
 ) -> tuple[Any, Any]:
     """The ends in FROM:TO; a missing one is that of the `whole`. A bar or a note can be alone."""
-    alone = FORMS[option].startswith("a ") and ":" not in text
+    alone = option in ("bars", "notes") and ":" not in text
     begin, colon, end = (f"{text}:{text}" if alone else text).partition(":")
     try:
         first, last = read(begin) if begin else whole[0], read(end) if end else whole[1]
