@@ -39,10 +39,15 @@ def notes(some, *, step=1, channel=0):
     ]
 
 
-def timed(track):
-    """The messages of a track, each with its tick and without its delta."""
+def at_ticks(track):
+    """(Tick, message) of a track's events."""
     ticks = accumulate(message.time for message in track)
-    return [(tick, message.copy(time=0)) for tick, message in zip(ticks, track, strict=True)]
+    return zip(ticks, track, strict=True)
+
+
+def timed(track):
+    """(Tick, message without its delta) of a track's events. To copy a message takes mido long."""
+    return [(tick, message.copy(time=0)) for tick, message in at_ticks(track)]
 
 
 def tempo(tick, microseconds):

@@ -249,15 +249,3 @@ def test_an_unknown_setting_is_refused_by_name():
         f"{ORIGIN} has the unknown setting 'tiers': it was written by a newer version of seqmodel"
     )
     refused(lambda: Config.from_json(Newer(tiers=2).to_json(), ORIGIN), says)
-
-
-@pytest.mark.parametrize(
-    ("change", "wrong"),
-    [
-        ({"hidden": "many"}, "hidden must be a whole number or nothing, not 'many'"),
-        ({"hidden": -1}, "hidden must be 1 or more, not -1"),
-        ({"layers": [1] * 99}, "layers must be a whole number, not a list"),
-    ],
-)
-def test_settings_in_a_checkpoint_are_checked_like_those_in_a_file(change, wrong):
-    refused(lambda: Config.from_json(Config().to_json() | change, ORIGIN), f"{ORIGIN}: {wrong}")

@@ -7,7 +7,7 @@ import mido
 import numpy as np
 import pytest
 from calling import call_ok, call_refused, told
-from midi_tracks import notes, save, tempo, timed
+from midi_tracks import midi, note, notes, save, tempo, timed
 from PIL import Image
 
 from seqmodel.runs.folder import load_run, read_metrics
@@ -182,24 +182,20 @@ def test_accents_are_those_of_the_files_metre(call, song, run):
 @pytest.fixture
 def band(song):
     """The song and three further tracks: a horn off the grid with bends, drums, and lyrics."""
-    file = mido.MidiFile(song)
-    horn, drums, words = (mido.MidiTrack() for _ in range(3))
-    horn += [
-        mido.MetaMessage("track_name", name="Horn"),
-        mido.Message("program_change", channel=3, program=60),
-        mido.Message("note_on", channel=3, note=57, velocity=33, time=3),
-        mido.Message("pitchwheel", channel=3, pitch=-700, time=200),
-        mido.Message("note_off", channel=3, note=57, velocity=12, time=360),
-        mido.MetaMessage("set_tempo", tempo=mido.bpm2tempo(100)),
+    horn = [
+        (0, mido.MetaMessage("track_name", name="Horn")),
+        (0, mido.Message("program_change", channel=3, program=60)),
+        *note(3, 563, 57, 3, 33),
+        (203, mido.Message("pitchwheel", channel=3, pitch=-700)),
+        tempo(563, mido.bpm2tempo(100)),
     ]
-    for _ in range(32):
-        drums.append(mido.Message("note_on", channel=9, note=38, velocity=99, time=12))
-        drums.append(mido.Message("note_off", channel=9, note=38, time=12))
-    words += [mido.MetaMessage("lyrics", text=text, time=96) for text in ("für", "E", "lise")]
-    words.append(mido.MetaMessage("marker", text="applause", time=999))
-    mido.MidiFile(type=1, ticks_per_beat=96, tracks=[*file.tracks, horn, drums, words]).save(
-        "band.mid"
-    )
+    drums = notes(((24 * k + 12, 24 * k + 24, 38, 99) for k in range(32)), channel=9)
+    lyrics = enumerate(("für", "E", "lise"), 1)
+    words = [(96 * k, mido.MetaMessage("lyrics", text=text)) for k, text in lyrics]
+    words.append((1287, mido.MetaMessage("marker", text="applause")))
+    file = midi([horn, drums, words], division=96)
+    file.tracks.insert(0, mido.MidiFile(song).tracks[0])
+    file.save("band.mid")
     return Path("band.mid")
 
 

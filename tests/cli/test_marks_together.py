@@ -8,7 +8,7 @@ import mido
 import numpy as np
 import pytest
 from calling import call_ok, told
-from midi_tracks import timed
+from midi_tracks import note, save, timed
 
 from seqmodel.data.dataset import open_dataset
 from seqmodel.media.music.frames import marks_in
@@ -23,20 +23,15 @@ def band(tmp_path_factory):
     """Files of two tracks, off the grid and as loud as they are high."""
     folder = tmp_path_factory.mktemp("band")
     for k in range(6):
-        random, file = np.random.default_rng(k), mido.MidiFile(ticks_per_beat=480)
+        random, tracks = np.random.default_rng(k), []
         for channel, (name, lowest) in enumerate((("High", 66), ("low", 40))):
-            track, now = file.add_track(name), 0
-            track.append(mido.Message("program_change", channel=channel, program=40 + channel))
+            program = mido.Message("program_change", channel=channel, program=40 + channel)
+            tracks.append([(0, mido.MetaMessage("track_name", name=name)), (0, program)])
             for frame in range(0, 24, 2 + channel):
                 on = max(0, 120 * frame + int(random.integers(-40, 41)))
-                note = {"channel": channel, "note": lowest + int(random.integers(0, 8))}
-                loud = note["note"] + int(random.integers(0, 9))
-                track.append(mido.Message("note_on", velocity=loud, time=on - now, **note))
-                track.append(mido.Message("note_off", time=110, **note))
-                now = on + 110
-        split = "valid" if k > 3 else "train"
-        (folder / split).mkdir(exist_ok=True)
-        file.save(folder / split / f"{k}.mid")
+                pitch = lowest + int(random.integers(0, 8))
+                tracks[-1] += note(on, on + 110, pitch, channel, pitch + int(random.integers(0, 9)))
+        save(folder / ("valid" if k > 3 else "train") / f"{k}.mid", tracks)
     return folder
 
 

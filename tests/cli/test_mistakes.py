@@ -24,17 +24,8 @@ prepare {bad}/empty -o d -> 1 {bad}/empty: contains no file that can be read
 prepare {bad}/nope.mid -o d -> 1 {bad}/nope.mid: no such file or folder
 prepare {bad}/gone.mid -o d -> 1 {bad}/gone.mid: no such file or directory
 prepare - -o d -> 2 there are no paths on stdin, which - reads, one per line
-prepare {bad}/text.mid -o d -> 1 {bad}/text.mid: is not a MIDI file (it does not begin with MThd)
 prepare {bad}/line* -o d -> 1 {bad}/line\nbreak \x1b[31m.mid: is not a MIDI file
-prepare {bad}/header.mid -o d -> 1 {bad}/header.mid: is cut short within its header
 prepare {bad}/tick-2-31.mid -o d -> 1 {bad}/tick-2-31.mid: has a time too late to be music
-prepare {bad}/long.mid -o d -> 1 {bad}/long.mid: has 1073741820 frames ... use fewer
-prepare {bad}/drums.mid -o d -> 1 {bad}/drums.mid: has no notes but drums; use --drums only
-prepare {bad}/text.mat -o d -> 1 {bad}/text.mat: is damaged or not a .mat file of version 7
-prepare {bad}/text.pickle -o d -> 1 {bad}/text.pickle: is damaged or not a pickle
-prepare {bad}/text.npz -o d -> 1 {bad}/text.npz: is a damaged .npz file (File is not a zip file)
-prepare {bad}/text.npy -o d -> 1 {bad}/text.npy: holds a damaged array in the array
-prepare {bad}/text.[mnp]* -o d -> 1 none of the 5 files can be used; the first, {bad}/text.mat: is
 prepare {music} {bad}/text.mid --strict -o d -> 1 {bad}/text.mid: is not a MIDI file
 prepare {bad}/text.mid -o {data} -> 1 {data} already exists; add --force to replace it
 prepare {data} -o d -> 1 {data}: contains no file that can be read ... is a prepared dataset
@@ -42,27 +33,17 @@ prepare {music} -o {run} -> 1 {run} is not a prepared dataset, so it is never re
 prepare {music} -o {bad}/others-manifest --force -> 1 {bad}/others-manifest is not
 prepare {music} -o {bad}/thesis-data --force -> 1 {bad}/thesis-data holds thesis.tex, which is not
 prepare {music} -o {bad}/file/d -> 1 cannot write {bad}/file/d: {bad}/file is a file, not a folder
-prepare {music} -o /proc/d -> 1 cannot write /proc/d: no such file or directory
-prepare {music} -o d --steps-per-beat 0 -> 2 --steps-per-beat must be from 1 to 32767, not 0
-prepare {music} -o d --step-seconds 0 -> 2 --step-seconds must be above 0 and at most 60, not 0
-prepare {music} -o d --step-seconds= -> 2 --step-seconds must be a number, not ''
 prepare {music} -o d --step-seconds 1 --steps-per-beat 1 -> 2 ... exclude each other
 prepare {music} -o d --velocity --no-onsets -> 2 --velocity needs onsets: leave out --no-onsets
 prepare {music} -o d --drums loud -> 2 Invalid value for '--drums': 'loud' ... 'drop', 'keep'
 train {data} --nade-hidden 9 -> 2 --nade-hidden is for --output nade, not for note-unit
 train {data} --output nade --components 9 -> 2 --components is for --output gaussian or logistic,
-train {bad}/nope -> 1 {bad}/nope is not a prepared dataset (no manifest.json)
-train {bad}/text-manifest -> 1 {bad}/text-manifest/manifest.json is damaged:
 train {bad}/future -> 1 {bad}/future/manifest.json ... version 9 ... version 1
 train {bad}/cut-data -> 1 {bad}/cut-data is damaged: train cannot be read
 train {bad}/no-index -> 1 cannot read {bad}/no-index/valid.jsonl: no such file or directory
 train {bad}/one-data -> 1 {bad}/one-data has no pieces in valid, which training needs:
-prepare {bad}/song.m4a --frame 1 -o d -> 1 ... convert it first: ffmpeg -i {bad}/song.m4a
 train {data} --hidden 1000000 -> 1 out of memory; try a smaller --hidden
-train {data} --hidden 0 --params 9000 -> 2 --hidden and --params exclude each other
-train {data} --epochs many -> 2 --epochs must be a whole number, not 'many'
 train {data} --hidden many -> 2 --hidden must be a whole number (see seqmodel train --help)
-train {data} --params 5 -> 2 --params 5 is too small for lstm:
 train {data} --unit gnu -> 2 there is no unit 'gnu'; ... tanh, lstm ... did you mean mgu?
 train {data} --unit LSTM -> 2 there is no unit 'LSTM'; ... did you mean lstm?
 train {data} --epochs 0 -> 2 --epochs auto (0) needs --schedule constant:
@@ -70,7 +51,6 @@ train {data} --lr fast -> 2 --learning-rate must be a number or search, not 'fas
 train {data} --lr 0.1 --trials 3 -> 2 --trials needs --lr search, not --lr 0.1
 train {data} --nope -> 2 No such option: --nope (Possible options: ... --no-end
 train {data} --preset best -> 2 --preset must be one of default, paper, not 'best'
-train {data} --backend torch-nn -> 2 the torch-nn backend cannot run lstm here:
 train {data} --config {bad}/nope -> 1 cannot read {bad}/nope: no such file or directory
 train {data} --config {bad}/not.yaml -> 1 {bad}/not.yaml: not a YAML file:
 train {data} --config {bad}/typo.yaml -> 1 {bad}/typo.yaml: there is no setting 'hiden'
@@ -78,11 +58,9 @@ train {data} --config {bad}/unit.yaml -> 1 {bad}/unit.yaml: there is no unit 'gn
 train {data} --config {bad}/logistic.yaml -> 1 {bad}/logistic.yaml: --output logistic does
 train --config {bad}/lost.yaml -> 1 {bad}/lost.yaml: /nowhere is not a prepared dataset
 train {data} --config {bad}/good.yaml --unit gnu -> 2 there is no unit 'gnu'; choose one of tanh,
-train {data} --run {run} -> 1 {run} already exists; add --force to replace it
 train {data} --run {data} -> 1 {data} is not a run folder, so it is never replaced
 train {data} --run {bad}/others-config --force -> 1 {bad}/others-config is not
 train {data} --run {bad}/thesis-run --force -> 1 {bad}/thesis-run holds notes/thesis.tex, ... move
-train {data} --device tpu -> 2 there is no device 'tpu'; choose one of auto, cpu, cuda
 train {data} --run {bad}/file/run -> 1 cannot write {bad}/file/run: {bad}/file is a file,
 train {data} --init-from {bad}/empty -> 1 {bad}/empty has no checkpoint (best.safetensors)
 train {data} --model frame-wise --no-end --init-from {run} --hidden 5
@@ -93,13 +71,10 @@ train --resume --run {bad}/no-checkpoint -> 1 {bad}/no-checkpoint has no checkpo
 train --resume --run {bad}/cut-last -> 1 {bad}/cut-last/last.safetensors is damaged
 train --resume --run {run} --unit gru -> 2 --unit cannot change on --resume
 train {music} --resume --run {run} -> 1 {music} is not a prepared dataset (no manifest.json)
-train --resume --run {bad}/edited -> 1 {bad}/edited was trained with hidden 4, not 5:
 train --resume --run {bad}/gnu -> 1 {bad}/gnu/config.yaml: there is no unit 'gnu'
 train --resume --run {run} --lr search -> 2 --trials cannot change on --resume
 train --resume --run {run} --epochs 1 -> 2 --epochs 1 is less than the 2 done in {run}
 train --resume --run {run} --force -> 2 --resume excludes --init-from, --config and --force
-eval {bad}/nope -> 1 there is no run {bad}/nope
-eval {run}/best.safetensors -> 1 {run}/best.safetensors is not a run: name a run folder,
 eval {data} -> 1 {data} is a dataset: name a run that was trained on it
 eval {bad} -> 1 {bad} has no checkpoint (best.safetensors); name a run in it, such as {bad}/bad-m
 eval {bad}/changed -> 1 {bad}/changed/best.safetensors is damaged (cut short or changed)
@@ -136,34 +111,24 @@ sample o.mid --no-end --run {run} -> 2 {run} was trained without --end ... leave
 sample o.mid --min-length 9 --run {run} -> 2 {run} was trained without --end ... leave out
 sample - --format mid --json --run {run} -> 2 --json and OUT - exclude each other
 report {run} --out new/r.html -> 1 new/r.html: there is no folder new; create it first
-sample o.mid --prime {bad}/text.npy --run {run} -> 1 --prime {bad}/text.npy: holds a damaged
-sample o.mid --prime {bad}/one-data/train.npy --run {run} -> 1 ... holds an array of shape
 sample {bad}/file --format mid --run {run} -> 1 {bad}/file already exists
 sample {bad}/file/o.mid --run {run} -> 1 cannot write {bad}/file/o.mid: {bad}/file is a file,
 sample {bad}/other --format mid --force --run {run} -> 1 cannot write {bad}/other: is a directory
 sample /dev/full --format mid --force --run {run} -> 1 /dev/full is a device or a pipe,
 sample o.mid --tempo 3 --run {run} -> 2 --tempo must be at least 4 (see seqmodel sample --help)
 sample o.mid --run {bad}/no-checkpoint -> 1 {bad}/no-checkpoint has no checkpoint
-sample o.mid --run {bad}/file -> 1 {bad}/file is not a run: name a run folder,
 inspect {bad}/nope -> 1 {bad}/nope: no such file or folder
-inspect {bad}/file -> 1 {bad}/file is neither a media file that can be inspected nor a prepared
 inspect {bad}/empty -> 1 {bad}/empty is neither ... nor a run folder; name one in it
 inspect {bad}/song.m4a -> 1 ... convert it first: ffmpeg -i {bad}/song.m4a
-inspect {bad}/text.mid -> 1 {bad}/text.mid: is not a MIDI file (it does not begin with MThd)
-inspect {bad}/text.wav -> 1 {bad}/text.wav: cannot be read as audio
 inspect {bad}/text.mid --plot new/p.png -> 1 new/p.png: there is no folder new; create it first
-inspect {bad}/one-data/train.npy -> 1 {bad}/one-data/train.npy: holds an array of shape (32, 11)
 inspect {bad}/changed-data -> 1 {bad}/changed-data is damaged: {music}/valid/2.mid
-inspect {bad}/changed -> 1 {bad}/changed/best.safetensors is damaged (cut short or changed)
 inspect {bad}/bad-metrics -> 1 {bad}/bad-metrics/metrics.jsonl is damaged: line 1: epoch is missing
 inspect {run} --plot p.jpg -> 2 --plot draws PNG only: p.jpg must end in .png
 inspect {run} --plot {run}/learning-curve.png -> 1 {run}/learning-curve.png already exists
 units gnu -> 2 there is no unit 'gnu'; ... tanh, lstm ... `seqmodel units` ... did you mean mgu?
-units --params 1 -> 2 --params 1 is too small for tanh: one unit over 88 inputs already has 90
 units --params -> 2 Option '--params' requires an argument (see seqmodel units --help)
 nope -> 2 No such command 'nope' (see seqmodel --help)
 --nope -> 2 No such option: --nope (see seqmodel --help)
-bench gnu -> 2 there is no unit 'gnu'; ... tanh, lstm ... `seqmodel units` ... did you mean mgu?
 bench --seconds 0 -> 2 --seconds must be at least 0.001 (see seqmodel bench --help)
 bench --part fun -> 2 there is no part 'fun'; choose one of units, models, sampling, sound
 train {audio} --model frame-wise --end -> 2 --end for audio is for --model sample-wise,
@@ -173,25 +138,17 @@ train {audio} --model sample-wise --output gaussian -> 2 --output gaussian does 
 train {audio} --model frame-wise --input-noise 0.1 -> 2 --input-noise is for --model tied or
 train {audio} --augment-keys -> 2 --augment-keys is for music, not for 16-bit audio
 train {audio} --output nade -> 2 --output nade does not fit 16-bit audio,
-train {audio} --output pcm -> 2 --output must be one of auto, note-unit, bernoulli, nade,
 train {data} --output logistic -> 2 --output logistic does not fit music, which has note-unit,
 train --run {audio_run} --resume --output logistic -> 2 --output cannot change on --resume
-train {data} --init-from {audio_run} -> 2 --init-from {audio_run}: {data} holds music,
 train {audio} --init-from {run} -> 2 --init-from {run}: {audio} holds audio,
 train {odd}/frame --init-from {audio_run} --unit lstm --hidden 6 --components 3
     -> 1 --init-from {audio_run}: {odd}/frame has frames of 20 samples, context 20
-train {audio} --init-from {audio_run} --unit lstm --hidden 6 --components 3
-    --model frame-wise --output logistic -> 1 --init-from {audio_run}: ... do not fit the model:
-eval {run} --data {odd}/in -> 2 {odd}/in is audio, but {run} was trained on music: name
 eval {run} --data {audio} -> 2 {audio} holds audio, but {run} was trained on music:
-eval {audio_run} --data {data} -> 2 {data} holds music, but {audio_run} was trained on audio:
 eval {audio_run} --data {odd}/frame -> 1 {odd}/frame has frames of 20 samples, context 20
     ... prepare the audio with --frame 10 --context 20
 eval {audio_run} --data {odd}/context -> 1 {odd}/context has frames of 10 samples, context 30
 eval {audio_run} --seconds 2 -> 2 --seconds needs --samples N
 eval {audio_run} --samples 1 --seconds 1e9 -> 2 --seconds asks for more than the 2,147,483,629
-sample o.mid --run {audio_run} -> 2 {audio_run} was trained on audio ... cannot be written as mid
-sample o.raw --run {run} -> 2 {run} was trained on music ... cannot be written as raw
 sample o.mp3 --run {audio_run} -> 2 {audio_run} was trained on audio ... cannot be written as mp3
 sample o.wav --tempo 90 --run {audio_run} -> 2 --tempo is for music, and {audio_run} was trained on
 sample o.wav --prime x.mid --run {audio_run} -> 2 ... cannot continue x.mid: --prime must be audio
@@ -203,7 +160,6 @@ sample o.wav --prime {bad}/cut.npy --run {audio_run} -> 1 ... is damaged or not 
 sample o.wav --prime {bad}/roll.npy --run {audio_run} -> 1 ... holds uint8 of shape (5, 88),
 sample o.wav --prime {bad}/nan.npy --run {audio_run} -> 1 ... holds values that are not
 sample o.wav --prime {bad}/loud.npy --run {audio_run} -> 1 ... holds values that are not
-sample o.mid --prime {bad}/none.npy --run {run} -> 1 ... holds an array of shape (0,
 sample o.wav --seconds inf --run {audio_run} -> 2 --seconds asks for more than the 2,147,483,629
 sample o.wav --seconds 268435.5 --run {audio_run} -> 2 --seconds asks for more than
 sample o.flac --length 214748363 --run {audio_run} -> 2 --length asks for more than
@@ -220,14 +176,11 @@ inspect {bad}/p.mid --listen - -> 2 --listen writes sound only: - must end in on
 inspect {bad}/p.mid --listen {bad}/p.mid/o.wav -> 1 cannot write {bad}/p.mid/o.wav: {bad}/p.mid is
 inspect {bad}/p.mid --tempo 90 -> 2 --tempo needs --listen
 inspect {bad}/a.wav --listen o.wav -> 2 --listen renders files of music, and {bad}/a.wav is audio
-inspect {run} --listen o.wav -> 2 --listen renders files of music, and {run} is a run
 inspect {bad}/long.npy --listen o.wav --tempo 4 --steps-per-beat 1
     -> 2 the music lasts 13:45:00, and the longest WAV 13:31:36: shorten it or raise --tempo
 sample o.mid --run {run} --below -> 2 --below needs --fill FILE
-sample o.mid --run {run} --fill {bad}/p.mid -> 2 --fill {bad}/p.mid: select the part to draw with
 sample o.mid --run {run} --fill nope.flac --below -> 2 ... cannot fill nope.flac: --fill must be
 sample o.mid --run {run} --fill nope.mid --below -> 1 --fill nope.mid: no such file or directory
-sample o.mid --run {run} --fill {bad}/p.mid --bars 3:3 -> 2 --bars 3:3 must begin in
 sample o.mid --run {run} --fill {bad}/p.mid --below --length 9 -> 2 --fill and --length exclude
 sample o.mid --run {run} --fill {bad}/p.mid --below --temperature 0
     -> 2 --fill and --temperature 0 exclude each other
@@ -237,7 +190,6 @@ sample o.mid --key H -> 2 cannot sample ...music.zip: --key must be a note such 
 report {run} --fill {bad}/p.mid --bars 3:3 -> 2 cannot sample {run}: --bars 3:3 must begin in
 report {run} --fill {bad}/drums.mid --bars 1 -> 1 cannot sample {run}: ... has no notes but drums
 sample o.mid --run {run} --key C --transpose 2 -> 2 --key and --transpose exclude each other
-compare {data} --units tanh,foo -> 2 there is no unit 'foo'; choose one of tanh,
 compare {data} --vary hiden=3 -> 2 --vary: there is no setting 'hiden'; did you mean hidden?
 compare {data} --vary data=a,b -> 2 datasets are named as arguments, not with --vary data
 compare {data} --set tpe_trials=3 -> 2 --set: tpe_trials is for train; see --search and --trials
@@ -269,9 +221,7 @@ compare {data} --units gru --set minutes=3 --out e
 compare {data} --set epochs -> 2 --set takes KEY=VALUE, not 'epochs'
 compare {bad}/one-data -> 1 {bad}/one-data has no pieces in valid, which training needs:
 compare {data} --preset best -> 2 --preset must be one of default, paper, not 'best'
-compare {data} --set batch_size=0 -> 2 --set: batch_size must be 1 or more, not 0
 compare {data} --status -> 1 results/data holds no experiment
-compare {data} --status --out nowhere -> 1 nowhere holds no experiment
 compare {data} --storage //me:secret@host/x -> 2 --storage is not a database URL, such as
 compare {data} --storage postgresql://me:s@cret@host/x -> 2 --storage is not a database URL,
 compare {data} --storage postgresql:///me:secret@host/x -> 2 --storage is not a database URL,
@@ -290,7 +240,6 @@ export {run} run.zip --title x -> 2 --title is for pages, which end in .html, no
 export {run} no/page.html -> 1 no/page.html: there is no folder no; create it first
 train {data} --model frame-wise --clock -> 2 --clock is for --model tied
 train {audio} --echo -> 2 --echo is for --model tied
-train {data} --model bi-axial -> 2 --model must be one of frame-wise, tied, sample-wise
 train {data} --note-unit grue -> 2 there is no unit 'grue'
 train {data} --output bernoulli --note-hidden 3 -> 2 --note-hidden is for
 train {data} --output bernoulli --first-change -> 2 --first-change is for the output note-unit
@@ -301,7 +250,6 @@ train {data} --processes 3 -> 2 the number of processes must be a power of two, 
 train {data} --processes 2 --parts 1 -> 2 2 processes cannot share 1 part:
 train {data} --processes 2 --lr search -> 2 a search for the learning rate, as with --lr search
 train {data} --processes 2 --config {bad}/search.yaml -> 2 a search for the learning rate,
-train {data} --parts 16 -> 2 16 parts (by default one per process) need
 train {data} --init-from {struck_run} --hidden 4 -> 1 --init-from {struck_run}: {data} has no
 eval {struck_run} --data {data} -> 1 {data} has no onsets ... with --onsets
 eval {run} --data {struck_data} -> 1 {struck_data} has onsets ... with --no-onsets
@@ -309,12 +257,10 @@ report {run} --watch --samples=2 -> 2 --watch and --samples exclude each other
 report {run} --out r.pdf -> 2 --out writes HTML only: r.pdf must end in .html
 report {run} --samples 0 --fill {bad}/p.mid --bars 1 -> 2 --fill and --samples 0 exclude each other
 report {run} --samples 0 --bars 1 -> 2 cannot sample {run}: --bars needs --fill FILE
-report {run} --out {bad}/there.html -> 1 {bad}/there.html already exists
 report {run} nowhere --out r.html -> 1 there is no run nowhere
 report {run} {data} --out r.html -> 1 {data} is a dataset: name a run that was trained on it
 report {run} --out r.html --below -> 2 cannot sample {run}: --below needs --fill FILE
 report {audio_run} --out r.html --fill x.mid --below -> 2 --fill is for music, and {audio_run}
-sample o.wav --run {audio_run} --fill {bad}/p.mid --below -> 2 --fill is for music, and
 train {bad}/mu-law --model frame-wise -> 2 --model frame-wise does not fit 8-bit mu-law audio
 train {bad}/mu-law --output logistic -> 2 --output logistic ... mu-law audio, which has categorical
 train {audio} --output categorical -> 2 --output categorical does not fit 16-bit audio
@@ -322,35 +268,29 @@ prepare {bad}/drums.mid --drums only --onsets -o d -> 2 --onsets is not for --dr
 sample o.npy --run {run} --fill {bad}/p.mid --below --into 1 -> 2 --into needs a MIDI file to write
 sample o.mid --run {run} --prime {bad}/p.mid --into 1 -> 2 --into needs a MIDI file to write into
 sample o.mid --run {run} --fill {bad}/p.mid --below --tempo 9 -> 2 --tempo would change {bad}/p.mid,
-sample o.mid --run {run} --fill {bad}/p.mid --below --into Oboe
-    -> 2 --into Oboe: {bad}/p.mid has no such track, but 1
-prepare {music} --labels {{x -o d -> 2 --labels {{x: give a pattern of names such as
 prepare {music} --parts a --tracks -o d -> 2 --parts and --tracks exclude each other
 prepare {music} --parts a --no-onsets -o d -> 2 --parts needs onsets
 prepare {bad}/drums.mid --drums only --tracks -o d -> 2 --tracks is not for --drums only
 prepare {bad}/drums.mid --drums only --velocity -o d -> 2 --velocity is not for --drums only
 prepare {bad}/p.mid --drums only -o d -> 1 {bad}/p.mid: has no drums
 train {data} --note-unit torch.nn:GRU -> 2 --note-unit takes units with equations
-prepare {bad}/roll.npy --onsets -o d -> 1 {bad}/roll.npy: does not say which notes are struck again
 """
 """A command, its exit status and the words of its error, where "..." stands for others."""
 
 
-def midi(events, division=480):
+def midi(events):
     track = b"".join(events) + b"\0\xff\x2f\0"
-    head = b"MThd" + struct.pack(">IHHH", 6, 0, 1, division)
+    head = b"MThd" + struct.pack(">IHHH", 6, 0, 1, 480)
     return head + b"MTrk" + struct.pack(">I", len(track)) + track
 
 
 @pytest.fixture(scope="module")
-def bad(tmp_path_factory, music, data, run):
+def bad(tmp_path_factory, data, run):
     """A folder of every kind of bad file, and of a few good ones."""
     bad = tmp_path_factory.mktemp("bad")
     note_on = b"\0\x90\x3c\x40"
     files = {
-        "header.mid": (music / "train" / "0.mid").read_bytes()[:12],
         "tick-2-31.mid": midi([note_on, b"\x88\x80\x80\x80\0\x80\x3c\0"]),
-        "long.mid": midi([note_on, b"\xff\xff\xff\x7f\x80\x3c\0"], division=1),
         "drums.mid": midi([b"\0\x99\x3c\x40", b"\x60\x89\x3c\0"]),
         "song.m4a": b"\0\0\0\x20ftypM4A ",
         "not.yaml": b"unit: [",
@@ -364,8 +304,7 @@ def bad(tmp_path_factory, music, data, run):
         "others-manifest/manifest.json": b'{"name": "an extension", "version": 1}',
         "others-config/config.yaml": b"unit: gru\n",
     }
-    texts = ("text.mid", "text.mat", "text.pickle", "text.npz", "text.npy", "text.wav")
-    texts += ("line\nbreak \x1b[31m.mid", "file", "other/file", "there.html")
+    texts = ("text.mid", "text.wav", "line\nbreak \x1b[31m.mid", "file", "other/file", "there.html")
     for name, content in (files | dict.fromkeys(texts, b"hello\n")).items():
         (bad / name).parent.mkdir(exist_ok=True)
         (bad / name).write_bytes(content)
@@ -380,28 +319,26 @@ def bad(tmp_path_factory, music, data, run):
     call_ok("prepare", bad / "a.wav", "-o", bad / "mu-law", "--levels", "mu-law")
     np.save(bad / "long.npy", np.zeros((3300, 88), np.uint8))
     np.save(bad / "roll.npy", np.zeros((5, 88), np.uint8))
-    np.save(bad / "none.npy", np.zeros((0, 10), np.float32))
     np.save(bad / "nan.npy", np.full((3, 10), np.nan, np.float32))
     np.save(bad / "loud.npy", np.full((3, 10), 1.5))
     np.save(bad / "pickle.npy", np.array([{}], object), allow_pickle=True)
     (bad / "cut.npy").write_bytes((bad / "loud.npy").read_bytes()[:-1])
 
-    names = ("cut-data", "no-index", "future", "text-manifest", "changed-data", "thesis-data")
+    names = ("cut-data", "no-index", "future", "changed-data", "thesis-data")
     copies = (Path(shutil.copytree(data, bad / name)) for name in names)
-    cut, no_index, future, text, changed, thesis = copies
+    cut, no_index, future, changed, thesis = copies
     os.truncate(cut / "train.npy", 200)
     (no_index / "valid.jsonl").unlink()
     manifest = json.loads((data / "manifest.json").read_text())
     (future / "manifest.json").write_text(json.dumps({**manifest, "version": 9}))
-    (text / "manifest.json").write_text("{")
     with (changed / "valid.npy").open("r+b") as shard:
         shard.seek(-1, os.SEEK_END)
         shard.write(b"\7")
     (thesis / "thesis.tex").write_text("years of work")
 
-    names = ("changed", "no-checkpoint", "cut-last", "bad-metrics", "thesis-run", "edited", "gnu")
+    names = ("changed", "no-checkpoint", "cut-last", "bad-metrics", "thesis-run", "gnu")
     copies = (Path(shutil.copytree(run, bad / name)) for name in names)
-    changed, no_checkpoint, cut, metrics, thesis, edited, gnu = copies
+    changed, no_checkpoint, cut, metrics, thesis, gnu = copies
     content = bytearray((run / "best.safetensors").read_bytes())
     content[-50] ^= 1
     (changed / "best.safetensors").write_bytes(content)
@@ -410,7 +347,6 @@ def bad(tmp_path_factory, music, data, run):
     os.truncate(cut / "last.safetensors", 1000)
     (metrics / "metrics.jsonl").write_text("{}\n")
     settings = (run / "config.yaml").read_text()
-    (edited / "config.yaml").write_text(settings.replace("hidden: 4", "hidden: 5"))
     (gnu / "config.yaml").write_text(settings.replace("unit: lstm", "unit: gnu"))
     (thesis / "notes").mkdir()
     (thesis / "notes" / "thesis.tex").write_text("years of work")
@@ -444,7 +380,7 @@ def places(request):
 @pytest.mark.parametrize("mistake", re.sub("\n +", " ", MISTAKES).strip().splitlines())
 def test_a_mistake_is_a_one_line_error(mistake, places, here):
     """Guards against tracebacks, vague errors, wrong exit statuses and leftover files."""
-    if any(not Path(path).exists() for path in re.findall("/proc|/dev/full", mistake)):
+    if any(not Path(path).exists() for path in re.findall("/dev/full", mistake)):
         pytest.skip("this system has no such path")
     command, _, expected = mistake.partition(" -> ")
     status, _, words = expected.partition(" ")

@@ -68,16 +68,6 @@ def test_samples_prepared_again_are_what_was_drawn(call, struck_run):
     assert shown.endswith(f", {share:.1%} of them struck\n")
 
 
-def test_eval_reports_the_cost_of_strikes(call, struck_data, struck_run):
-    """Guards against figures of rolls and of frames with onsets that cannot be told apart."""
-    values, run = told("eval", struck_run), seqmodel.load_run(struck_run)
-    nats = np.concatenate([run.nll(piece) for piece in seqmodel.open_dataset(struck_data)["valid"]])
-    assert values["nats_per_frame"] == pytest.approx(nats.mean(), rel=1e-5)
-    assert 0 < values["onset_nats_per_frame"] < values["nats_per_frame"]
-    line = f"  of it, struck or held  {values['onset_nats_per_frame']:9.4f}\n"
-    assert line in call("eval", struck_run).out
-
-
 def primed(run, prime, *options):
     """The frames sampled after a primer, and the messages."""
     options = ("--run", run, "--length", 60, "--seed", 2, "--prime", prime, *options)

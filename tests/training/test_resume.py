@@ -313,7 +313,7 @@ def nth_update(n):
 def test_init_from_takes_weights_and_nothing_else(tmp_path, dataset, audio_dataset, request, kind):
     """With logistics the weights include the linear predictor, though no gradient moves it."""
     run = load_run(request.getfixturevalue(kind))
-    config = replace(run.config, learning_rate=0.0, epochs=1)
+    config = replace(run.config, learning_rate=0.0, epochs=1, average=0.9)
     data = dataset if kind == "run_folder" else audio_dataset
     trainer = Trainer(config, data, tmp_path / "run")
     if kind == "logistic_run_folder":

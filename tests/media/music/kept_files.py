@@ -2,12 +2,11 @@
 
 import io
 from collections import Counter
-from itertools import accumulate
 
 import mido
 import numpy as np
 from midi_files import closed
-from midi_tracks import note, notes, save, tempo
+from midi_tracks import at_ticks, note, notes, save, tempo
 
 from seqmodel.media.music.frames import PianoRollFrames, is_kit
 from seqmodel.media.music.grid import Grid
@@ -16,17 +15,6 @@ from seqmodel.media.music.sampling import with_file_onsets
 
 BEATS = PianoRollFrames(Grid.of_beats(4), onsets=True)
 DRUMS = 9
-
-
-def at_ticks(track):
-    """(Tick, message) of a track's events."""
-    ticks = accumulate(message.time for message in track)
-    return zip(ticks, track, strict=True)
-
-
-def timed(track):
-    """(Tick, message without a time) of a track's events. To copy a message takes mido long."""
-    return [(tick, message.copy(time=0)) for tick, message in at_ticks(track)]
 
 
 def is_note(message):

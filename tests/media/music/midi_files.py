@@ -11,6 +11,7 @@ import mido
 import numpy as np
 from hypothesis import assume
 from hypothesis import strategies as st
+from midi_tracks import at_ticks
 
 from seqmodel.errors import UsageError
 from seqmodel.media.music.frames import PianoRollFrames
@@ -107,10 +108,7 @@ def sounds_by_mido(data, restrike="close"):
     file = mido.MidiFile(file=io.BytesIO(data), clip=True)
     timed = []
     for number, track in enumerate(file.tracks):
-        now = 0
-        for message in track:
-            now += message.time
-            timed.append((now, number, message))
+        timed += [(now, number, message) for now, message in at_ticks(track)]
     timed.sort(key=lambda event: event[0])
     keys, strikes, pedals = defaultdict(list), defaultdict(list), defaultdict(list)
     for k, (tick, number, message) in enumerate(timed):
@@ -160,9 +158,7 @@ def states_by_mido(data, grid, *, restrike, drums, transpose=0, short_notes=True
     file = mido.MidiFile(file=io.BytesIO(data))
     changes = []
     for track in file.tracks:
-        now = 0
-        for message in track:
-            now += message.time
+        for now, message in at_ticks(track):
             if message.type == "set_tempo" and message.tempo:
                 changes.append((now, message.tempo))
     changes.sort(key=lambda change: change[0])

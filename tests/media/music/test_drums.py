@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from midi_files import grids, midi_file, note, written
+from midi_tracks import at_ticks
 
 from seqmodel.media.music.evaluation import MusicComparison
 from seqmodel.media.music.frames import PianoRollFrames, notes_of
@@ -37,9 +38,7 @@ def by_mido(data, steps_per_beat):
     """The hits of a file, read without seqmodel: channel 10, rounded half up to the grid."""
     file, found = mido.MidiFile(file=io.BytesIO(data)), set()
     for track in file.tracks:
-        now = 0
-        for message in track:
-            now += message.time
+        for now, message in at_ticks(track):
             if message.type == "note_on" and message.velocity and message.channel == 9:
                 steps = Fraction(now * steps_per_beat, file.ticks_per_beat)
                 found.add((floor(steps + Fraction(1, 2)), message.note - 35))

@@ -8,7 +8,7 @@ from midi_tracks import notes, save, tempo
 from seqmodel.errors import UsageError
 from seqmodel.media.music.frames import PianoRollFrames
 from seqmodel.media.music.grid import Grid
-from seqmodel.media.music.sampling import FilledPiece, with_file_onsets
+from seqmodel.media.music.sampling import FilledPiece
 
 BEATS = PianoRollFrames(Grid.of_beats(4))
 
@@ -84,19 +84,6 @@ def test_a_line_goes_on_where_the_file_rests(tmp_path):
     np.save(tmp_path / "x.npy", roll)
     below = free_of(tmp_path / "x.npy", below=True)
     assert below.sum(1).tolist() == [40, 40, 40, 50, 50]
-
-
-def test_the_files_own_notes_are_struck_as_they_were(melody):
-    """Frames of a run without onsets do not tell that C5 is struck again on the second beat."""
-    piece = FilledPiece(melody, BEATS, {"bars": "2:2"})
-    assert (piece.frames.shape, piece.tempo) == ((24, 88), pytest.approx(90))
-    assert piece.metre == [(0, (3, 4))]
-    drawn = piece.frames.copy()
-    drawn[12:] = 0
-    drawn[14:20, 30] = 1
-    played = with_file_onsets(drawn, piece.played, piece.free)
-    begins = {(int(t), int(n) + 21) for t, n in zip(*np.nonzero(played[:, 88:]), strict=True)}
-    assert begins == {(0, 48), (0, 72), (4, 72), (8, 76), (14, 51)}
 
 
 @pytest.mark.parametrize(("late", "said"), [(0, False), (24, True)])

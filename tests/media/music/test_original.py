@@ -18,10 +18,9 @@ from kept_files import (
     redrawn,
     sounding_after,
     stretch,
-    timed,
 )
 from midi_files import states_by_mido
-from midi_tracks import note, notes, save, tempo
+from midi_tracks import note, notes, save, tempo, timed
 
 from seqmodel.errors import SourceError, UsageError
 from seqmodel.media.marks import Levels

@@ -10,19 +10,17 @@ import scipy.io
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from midi_files import midi_file, note, piano_roll, quantity, tempo
-from onsets import HELD, OFF, STRUCK, as_frames, random_states
+from onsets import HELD, STRUCK, as_frames, random_states
 
 from seqmodel.errors import SourceError, UsageError
 from seqmodel.media.music.contents import semitones_to_c
 from seqmodel.media.music.corpus import MusicCorpus, load_roll
 from seqmodel.media.music.frames import (
     PianoRollFrames,
-    after_silence,
     from_states,
     is_valid,
     states,
     transposed,
-    with_onsets,
 )
 from seqmodel.media.music.grid import MAX_FRAMES, Grid
 from seqmodel.media.music.midi import read_score
@@ -221,18 +219,6 @@ def test_only_frames_with_onsets_say_so():
     assert FRAME.frame_size == FRAME.context == 176
     assert FRAME.differences(plain) == ["with onsets, not without onsets"]
     assert str(FRAME) == "88 notes struck or held, 1 step per beat"
-
-
-def test_strikes_of_a_plain_roll():
-    """A note after silence is struck, also in the first frame; one that continues is held."""
-    roll = np.zeros((4, 88), np.uint8)
-    roll[:, 7] = [1, 1, 0, 1]
-    frames = with_onsets(roll)
-    assert states(frames)[:, 7].tolist() == [STRUCK, HELD, OFF, STRUCK]
-    cut = frames[1:]
-    assert not is_valid(cut)
-    assert states(after_silence(cut))[:, 7].tolist() == [STRUCK, OFF, STRUCK]
-    assert states(cut)[0, 7] == HELD  # unchanged
 
 
 def test_a_npy_of_states_is_read_with_and_without_onsets(tmp_path):
