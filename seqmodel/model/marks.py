@@ -341,39 +341,34 @@ def begins(level: Any) -> Any:
     return level > HELD and level != 0
 
 
-def begin_frame(
-    levels: Any, memory: Any, above: Any, kept: Any, D: Any, M: Any, G: Any, S: Any
-) -> Any:
+def begin_frame(f: Any, levels: Any, memory: Any, above: Any) -> Any:
     """Write how far above each note the next is struck, or 0; returns the number struck."""
-    size = 2 * RANGE * D + OF_SPAN
-    nearby = memory[M - S * size :]
-    for span in range(S):
+    size = 2 * RANGE * f.D + OF_SPAN
+    nearby = memory[f.M - f.S * size :]
+    for span in range(f.S):
         for k in range(size):
-            nearby[span * size + k] *= kept[span]
-    piece = memory[OF_NOTES * D :]
+            nearby[span * size + k] *= f.kept[span]
+    piece = memory[OF_NOTES * f.D :]
     piece[FRAMES] += 1
     piece[SUM] = 0.0
     piece[COUNT] = 0.0
-    for g in range(G):
-        piece[OF_PIECE + (OF_NAME + D) * g + SOUNDING] = 0.0
-    nearest = D
+    for g in range(f.G):
+        piece[OF_PIECE + (OF_NAME + f.D) * g + SOUNDING] = 0.0
+    nearest = f.D
     struck = 0
-    for k in range(D):
-        n = D - 1 - k
-        above[n] = float(nearest - n) if nearest < D else 0.0
+    for k in range(f.D):
+        n = f.D - 1 - k
+        above[n] = float(nearest - n) if nearest < f.D else 0.0
         if begins(levels[n]):
             nearest = n
             struck += 1
         own = int(memory[n])
-        if levels[n] == HELD and own > 0 and G > 0:
-            piece[OF_PIECE + (OF_NAME + D) * (own - 1) + SOUNDING] += 1.0
+        if levels[n] == HELD and own > 0 and f.G > 0:
+            piece[OF_PIECE + (OF_NAME + f.D) * (own - 1) + SOUNDING] += 1.0
     return struck
 
 
-def write_strike(
-    to: Any, memory: Any, above: Any, loud: Any, n: Any, part: Any, others: Any, D: Any, L: Any,
-    M: Any, G: Any, K: Any, S: Any,
-) -> None:  # fmt: skip
+def write_strike(f: Any, to: Any, memory: Any, above: Any, n: Any, part: Any, others: Any) -> None:
     """The features (K,) of note `n` before its level: `others` struck above it, and levels.
 
     Means of recent levels; of those around it; its own last level; the last of all; those of the
@@ -384,22 +379,22 @@ def write_strike(
     `write_nearby` gives. Then the last level in the note's part (from 1 on, 0 if unknown), one-hot,
     and how much more often than if all were alike it has had each level lately, in nats.
     """
-    piece = memory[OF_NOTES * D :]
+    piece = memory[OF_NOTES * f.D :]
     own = int(memory[n])
     latest = int(piece[LATEST])
-    away = piece[FRAMES] - memory[D + n] if own > 0 else 0.0
+    away = piece[FRAMES] - memory[f.D + n] if own > 0 else 0.0
     since = piece[FRAMES] - piece[STRUCK]
     count = piece[COUNT]
     begun = count > 0
-    clear(to, K)
+    clear(to, f.K)
     to[0] = piece[FAST]
     to[1] = piece[SLOW]
-    to[2] = memory[2 * D + n]
-    to[3] = memory[3 * D + n]
-    to[4] = loud[own]
+    to[2] = memory[2 * f.D + n]
+    to[3] = memory[3 * f.D + n]
+    to[4] = f.loud[own]
     to[5] = 1.0 / away if own > 0 else 0.0
     to[6] = 16.0 / (16.0 + away) if own > 0 else 0.0
-    to[7] = loud[latest]
+    to[7] = f.loud[latest]
     to[8] = 1.0 / since
     to[9] = piece[MEAN]
     to[10] = piece[BOTTOM]
@@ -415,10 +410,10 @@ def write_strike(
     if latest > 0:
         to[SCALARS + latest - 1] = 1.0
     if own > 0:
-        to[SCALARS + L + own - 1] = 1.0
-    for g in range(G):
-        of_name = piece[OF_PIECE + (OF_NAME + D) * g :]
-        mine = to[SCALARS + 2 * L + OF_NAMES * g :]
+        to[SCALARS + f.L + own - 1] = 1.0
+    for g in range(f.G):
+        of_name = piece[OF_PIECE + (OF_NAME + f.D) * g :]
+        mine = to[SCALARS + 2 * f.L + OF_NAMES * g :]
         if of_name[LAST_FRAME] > 0:
             below = n - of_name[LAST_NOTE]
             mine[0] = below / OCTAVE
@@ -427,56 +422,53 @@ def write_strike(
             mine[3] = float(of_name[LAST_FRAME] == piece[FRAMES])
         mine[4] = of_name[OF_NAME + n]
         mine[5] = float(of_name[SOUNDING] > 0)
-    write_nearby(to[SCALARS + 2 * L + OF_NAMES * G :], memory, n, D, M, S)
+    write_nearby(f, to[SCALARS + 2 * f.L + OF_NAMES * f.G :], memory, n)
     if part > 0:
-        write_part(to[K - 2 * L :], piece[OF_PIECE + (OF_NAME + D) * G :], part, L)
+        write_part(f, to[f.K - 2 * f.L :], piece[OF_PIECE + (OF_NAME + f.D) * f.G :], part)
 
 
-def write_part(to: Any, parts: Any, part: Any, L: Any) -> None:
+def write_part(f: Any, to: Any, parts: Any, part: Any) -> None:
     """The last level in a part (from 1 on), one-hot, and log odds of each level beside 1 / L."""
-    of_part = parts[(1 + L) * (part - 1) :]
+    of_part = parts[(1 + f.L) * (part - 1) :]
     total = 1.0
-    for level in range(L):
+    for level in range(f.L):
         total += of_part[1 + level]
-    for level in range(L):
-        to[L + level] = log((1.0 + L * of_part[1 + level]) / total)
+    for level in range(f.L):
+        to[f.L + level] = log((1.0 + f.L * of_part[1 + level]) / total)
     if of_part[0] > 0:
         to[int(of_part[0]) - 1] = 1.0
 
 
-def write_nearby(to: Any, memory: Any, n: Any, D: Any, M: Any, S: Any) -> None:
+def write_nearby(f: Any, to: Any, memory: Any, n: Any) -> None:
     """For each of `SPANS`, what is known of levels in about that time before note `n`.
 
     For each of `REACHES` their mean, weighted by nearness in time and pitch, and how much weight
     there is, from 0 to 1; then the mean and the variance over all notes alike.
     """
-    size = 2 * RANGE * D + OF_SPAN
-    for span in range(S):
-        own = memory[M - (S - span) * size :]
+    size = 2 * RANGE * f.D + OF_SPAN
+    for span in range(f.S):
+        own = memory[f.M - (f.S - span) * size :]
         for reach in range(RANGE):
-            weight = own[2 * reach * D + n]
-            to[span * NEARBY + 2 * reach] = own[(2 * reach + 1) * D + n] / (weight + LEAST)
+            weight = own[2 * reach * f.D + n]
+            to[span * NEARBY + 2 * reach] = own[(2 * reach + 1) * f.D + n] / (weight + LEAST)
             to[span * NEARBY + 2 * reach + 1] = weight / (weight + 1.0)
-        total = own[2 * RANGE * D :]
+        total = own[2 * RANGE * f.D :]
         mean = total[1] / (total[0] + LEAST)
         to[span * NEARBY + 2 * RANGE] = mean
         variance = total[2] / (total[0] + LEAST) - mean * mean
         to[span * NEARBY + 2 * RANGE + 1] = max(variance, 0.0)
 
 
-def add_level(
-    memory: Any, loud: Any, rates: Any, nearness: Any, level: Any, n: Any, part: Any, D: Any,
-    L: Any, M: Any, G: Any, S: Any,
-) -> None:  # fmt: skip
+def add_level(f: Any, memory: Any, level: Any, n: Any, part: Any) -> None:
     """Remember the level (from 1 on) of note `n`, and of its part if that is known."""
-    piece = memory[OF_NOTES * D :]
-    value = loud[level]
+    piece = memory[OF_NOTES * f.D :]
+    value = f.loud[level]
     memory[n] = float(level)
-    memory[D + n] = piece[FRAMES]
-    for m in range(D):
+    memory[f.D + n] = piece[FRAMES]
+    for m in range(f.D):
         away = max(m - n, n - m)
-        memory[2 * D + m] += rates[away] * (value - memory[2 * D + m])
-        memory[3 * D + m] += rates[D + away] * (value - memory[3 * D + m])
+        memory[2 * f.D + m] += f.rates[away] * (value - memory[2 * f.D + m])
+        memory[3 * f.D + m] += f.rates[f.D + away] * (value - memory[3 * f.D + m])
     piece[STRIKES] += 1
     newest = 1.0 / piece[STRIKES]
     piece[FAST] += max(FAST_RATE, newest) * (value - piece[FAST])
@@ -487,104 +479,95 @@ def add_level(
     piece[SUM] += value
     piece[COUNT] += 1
     piece[LOWER] = float(n)
-    for g in range(G):
-        of_name = piece[OF_PIECE + (OF_NAME + D) * g :]
+    for g in range(f.G):
+        of_name = piece[OF_PIECE + (OF_NAME + f.D) * g :]
         struck = float(g + 1 == level)
         if g + 1 == level:
             of_name[LAST_NOTE] = float(n)
             of_name[LAST_FRAME] = piece[FRAMES]
             of_name[SOUNDING] += 1.0
-        for m in range(D):
+        for m in range(f.D):
             away = max(m - n, n - m)
-            of_name[OF_NAME + m] += rates[away] * (struck - of_name[OF_NAME + m])
+            of_name[OF_NAME + m] += f.rates[away] * (struck - of_name[OF_NAME + m])
     if part > 0:
-        of_part = piece[OF_PIECE + (OF_NAME + D) * G + (1 + L) * (part - 1) :]
-        for other in range(L):
+        of_part = piece[OF_PIECE + (OF_NAME + f.D) * f.G + (1 + f.L) * (part - 1) :]
+        for other in range(f.L):
             of_part[1 + other] *= FORGETTING
         of_part[level] += 1.0
         of_part[0] = float(level)
-    size = 2 * RANGE * D + OF_SPAN
-    for span in range(S):
-        nearby = memory[M - (S - span) * size :]
+    size = 2 * RANGE * f.D + OF_SPAN
+    for span in range(f.S):
+        nearby = memory[f.M - (f.S - span) * size :]
         for reach in range(RANGE):
-            for m in range(D):
-                weight = nearness[reach * D + max(m - n, n - m)]
-                nearby[2 * reach * D + m] += weight
-                nearby[(2 * reach + 1) * D + m] += weight * value
-        total = nearby[2 * RANGE * D :]
+            for m in range(f.D):
+                weight = f.nearness[reach * f.D + max(m - n, n - m)]
+                nearby[2 * reach * f.D + m] += weight
+                nearby[(2 * reach + 1) * f.D + m] += weight * value
+        total = nearby[2 * RANGE * f.D :]
         total[0] += 1.0
         total[1] += value
         total[2] += value * value
 
 
-def end_frame(memory: Any, loud: Any, D: Any) -> None:
+def end_frame(f: Any, memory: Any) -> None:
     """Update the memory after the highest note."""
-    piece = memory[OF_NOTES * D :]
+    piece = memory[OF_NOTES * f.D :]
     if piece[COUNT] > 0:
         piece[STRUCK] = piece[FRAMES]
         piece[MEAN] = piece[SUM] / piece[COUNT]
         piece[BOTTOM] = piece[LOWEST]
-        piece[TOP] = loud[int(piece[LATEST])]
+        piece[TOP] = f.loud[int(piece[LATEST])]
 
 
-def read_levels(
-    levels: Any, parts: Any, memory: Any, above: Any, loud: Any, rates: Any, kept: Any,
-    nearness: Any, features: Any, starts: Any, first: Any, last: Any, T: Any, B: Any, D: Any,
-    L: Any, M: Any, K: Any, G: Any, S: Any,
-) -> None:  # fmt: skip
+def read_levels(f: Any, first: Any, last: Any) -> None:
     """Strike features (N, K) of pieces `first` to `last`; those of each begin at its `starts`."""
     for piece in range(first, last):
-        own = memory[piece * M :]
-        over = above[piece * D :]
-        strike = starts[piece]
-        for t in range(T):
-            frame = levels[(t * B + piece) * D :]
-            part = parts[(t * B + piece) * D :]
-            left = begin_frame(frame, own, over, kept, D, M, G, S)
-            for n in range(D):
+        own = f.memory[piece * f.M :]
+        over = f.above[piece * f.D :]
+        strike = f.starts[piece]
+        for t in range(f.T):
+            frame = f.levels[(t * f.B + piece) * f.D :]
+            part = f.parts[(t * f.B + piece) * f.D :]
+            left = begin_frame(f, frame, own, over)
+            for n in range(f.D):
                 left -= begins(frame[n])
                 if frame[n] > 0:
-                    to = features[strike * K :]
-                    write_strike(to, own, over, loud, n, part[n], left, D, L, M, G, K, S)
-                    add_level(own, loud, rates, nearness, frame[n], n, part[n], D, L, M, G, S)
+                    to = f.features[strike * f.K :]
+                    write_strike(f, to, own, over, n, part[n], left)
+                    add_level(f, own, frame[n], n, part[n])
                     strike += 1
-            end_frame(own, loud, D)
+            end_frame(f, own)
 
 
-def draw_levels(
-    levels: Any, parts: Any, memory: Any, above: Any, loud: Any, rates: Any, kept: Any,
-    nearness: Any, before: Any, weight: Any, out: Any, bias: Any, uniforms: Any, sharpness: Any,
-    features: Any, seen: Any, odds: Any, first: Any, last: Any, T: Any, D: Any, L: Any, M: Any,
-    K: Any, G: Any, S: Any, J: Any, greedy: Any,
-) -> None:  # fmt: skip
+def draw_levels(f: Any, first: Any, last: Any) -> None:
     """Draw a piece's levels that are TO_DRAW; `before` (N, J) is what h and pitch add to s."""
     strike = 0
     for _ in range(first, last):
-        for t in range(T):
-            frame = levels[t * D :]
-            part = parts[t * D :]
-            left = begin_frame(frame, memory, above, kept, D, M, G, S)
-            for n in range(D):
+        for t in range(f.T):
+            frame = f.levels[t * f.D :]
+            part = f.parts[t * f.D :]
+            left = begin_frame(f, frame, f.memory, f.above)
+            for n in range(f.D):
                 left -= begins(frame[n])
                 if frame[n] == TO_DRAW:
-                    write_strike(features, memory, above, loud, n, part[n], left, D, L, M, G, K, S)
-                    for j in range(J):
-                        total = before[strike * J + j]
-                        for k in range(K):
-                            total += weight[j * K + k] * features[k]
-                        seen[j] = 1.0 - 2.0 / (exp(2.0 * min(max(total, -BOUND), BOUND)) + 1.0)
-                    for level in range(L):
-                        total = bias[level]
-                        for j in range(J):
-                            total += out[level * (J + K) + j] * seen[j]
-                        for k in range(K):
-                            total += out[level * (J + K) + J + k] * features[k]
-                        odds[level] = total * sharpness[0]
-                    frame[n] = 1 + chosen(odds, uniforms[strike], L, greedy)
+                    write_strike(f, f.features, f.memory, f.above, n, part[n], left)
+                    for j in range(f.J):
+                        total = f.before[strike * f.J + j]
+                        for k in range(f.K):
+                            total += f.weight[j * f.K + k] * f.features[k]
+                        f.seen[j] = 1.0 - 2.0 / (exp(2.0 * min(max(total, -BOUND), BOUND)) + 1.0)
+                    for level in range(f.L):
+                        total = f.bias[level]
+                        for j in range(f.J):
+                            total += f.out[level * (f.J + f.K) + j] * f.seen[j]
+                        for k in range(f.K):
+                            total += f.out[level * (f.J + f.K) + f.J + k] * f.features[k]
+                        f.odds[level] = total * f.sharpness[0]
+                    frame[n] = 1 + chosen(f.odds, f.uniforms[strike], f.L, f.greedy)
                     strike += 1
                 if frame[n] > 0:
-                    add_level(memory, loud, rates, nearness, frame[n], n, part[n], D, L, M, G, S)
-            end_frame(memory, loud, D)
+                    add_level(f, f.memory, frame[n], n, part[n])
+            end_frame(f, f.memory)
 
 
 def chosen(odds: Any, uniform: Any, L: Any, greedy: Any) -> Any:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache, partial
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import torch
@@ -80,8 +81,9 @@ def compile_text(
     """Compile a text of `code.language` that computes items `first` to `last` of size `over`.
 
     Its parameters are fields by name, `first`, `last`, `thread`, the number of `lanes`, the number
-    of each `lane`, and `constants`. The library also has a function of the fields alone, its name
-    followed by "_alone", which computes all items: see `calls.text_call`.
+    of each `lane`, and `constants`; or `f`, which has all of them. The library also has a function
+    of the fields alone, its name followed by "_alone", which computes all items: see
+    `calls.text_call`.
     """
     module, name = ir.Module(signature.name), signature.name
     parameters = inspect.signature(text).parameters
@@ -90,6 +92,7 @@ def compile_text(
         arguments = signature.arguments(e, fields) | constants | {"thread": thread, "lanes": lanes}
         arguments["first"], arguments["last"] = e.share(arguments[over], thread, threads)
         arguments["lane"] = ir.Constant(ir.VectorType(INT, lanes), list(range(lanes)))
+        arguments["f"] = SimpleNamespace(**arguments)
         translate(e, text, **{name: arguments[name] for name in parameters})
     with function(module, f"{name}_alone", [POINTER], itemsize) as (e, fields):
         e.builder.call(module.get_global(name), [fields, e.int(0), e.int(1)])
