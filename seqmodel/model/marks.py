@@ -332,6 +332,8 @@ NEARBY = 2 * RANGE + 2
 """Numbers that a strike reads for each of the spans."""
 LEAST = 0.02
 """Added to the weights of strikes: of those far away or long ago little is known."""
+TINY = 1e-30
+"""Added to what is nearby in each frame, so that it does not become denormal in silences."""
 BOUND = 20.0
 """Beyond this, tanh is 1 or -1 to the last bit."""
 
@@ -347,7 +349,7 @@ def begin_frame(f: Any, levels: Any, memory: Any, above: Any) -> Any:
     nearby = memory[f.M - f.S * size :]
     for span in range(f.S):
         for k in range(size):
-            nearby[span * size + k] *= f.kept[span]
+            nearby[span * size + k] = f.kept[span] * nearby[span * size + k] + TINY
     piece = memory[OF_NOTES * f.D :]
     piece[FRAMES] += 1
     piece[SUM] = 0.0

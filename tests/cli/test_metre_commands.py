@@ -147,6 +147,8 @@ def test_a_metre_of_no_piece_of_train_is_told(tunes):
     assert call_ok("sample", "a.mid", "--run", run, *asked).err.startswith(said)
     call_ok("export", run, "run.zip")
     assert "--metre" not in call_ok("sample", "b.mid", "--run", "run.zip", *asked).err
+    call_ok("prepare", tunes / "midi", "-o", "data", "--steps-per-beat", 8)  # another of its name
+    assert "--metre" not in call_ok("sample", "c.mid", "--run", "run.zip", *asked).err
 
 
 def test_a_primer_keeps_its_metre_and_tempo(tunes):

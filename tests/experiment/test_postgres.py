@@ -131,7 +131,7 @@ def test_kills_change_nothing_and_no_password_is_told(server, dataset, tmp_path)
 def test_a_restart_of_the_server_is_waited_for_and_told_once(server, dataset, tmp_path):
     """It used to end every host with a hundred lines of traceback, also of heartbeats."""
     place, word = tmp_path / "restarted", server.address(f":{PASSWORD}")
-    more = ["--units", "gru", "--search", "none", "--seeds", "1", "--set", "epochs=30"]
+    more = ["--units", "gru", "--trials", "1", "--seeds", "1", "--set", "epochs=30"]
     more += ["--set", "patience=100", "--jobs", "2", "--storage", word]
     options = [word for word in [*OPTIONS, *more] if word != "-q"]
     command, log = begin(dataset.folder, place, options), Path(f"{place}.log")

@@ -486,7 +486,7 @@ class FilledPiece(ReadFile):
     ) -> tuple[Any, Any]:
         """`_span` of time; a remark tells if it lasts beyond the file's `whole`."""
         begin, end = _span(option, text, read, whole)
-        if end > math.ceil(whole[1]):
+        if end > math.ceil(whole[1]):  # a file of 3.9 s is often called 4 s long
             where = f"{round(whole[1], 1)}, where {self.path} ends"
             self.remarks.append(f"--{option} {text} is cut at {where}")
         return begin, end

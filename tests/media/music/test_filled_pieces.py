@@ -63,6 +63,11 @@ def test_a_stretch_beyond_the_end_is_told(melody, options, cut):
     assert FilledPiece(melody, BEATS, options).remarks == remarks
 
 
+def test_a_files_length_can_be_given_in_whole_seconds(tmp_path):
+    path = save(tmp_path / "a.mid", [[tempo(0, 650_000), *notes([(0, 6, 72)], step=480)]])  # 3.9 s
+    assert FilledPiece(path, BEATS, {"time": "2:4"}).remarks == []
+
+
 def test_notes_and_what_lies_below_above_and_between(melody):
     assert (np.flatnonzero(free_of(melody, notes="C4").all(0)) + 21).tolist() == [60]
     free = free_of(melody, notes="C4:Eb5")

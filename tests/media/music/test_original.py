@@ -210,6 +210,7 @@ def test_awkward_files_stay(shared_data):
 
 
 PEDAL = PianoRollFrames(Grid.of_beats(4), onsets=True, pedal=True)
+KIT = PianoRollFrames(Grid.of_beats(4), drums=True, kit=True)
 
 
 @pytest.mark.parametrize("end", [40, 44])  # in the file the bass note ends at 44
@@ -397,8 +398,8 @@ def test_into_a_track(song):
     assert moved[:2] == [(7, 2411), (2411, 2880)]
     _, data = redrawn(song, free, states, into="1")  # which has no notes, and so no channel
     assert {each[3] for each in notes_of(read(data).tracks[0])} == {2}
-    for name, told in (("1", 1), ("Bass", 0)):
-        said = Original(song, BEATS, transposed=0, into=name).remarks
+    for name, frame, told in (("1", BEATS, 1), ("Bass", BEATS, 0), ("4", KIT, 0)):
+        said = Original(song, frame, transposed=0, into=name).remarks
         assert sum(text.startswith(f"--into {name}: that track of ") for text in said) == told
 
 
