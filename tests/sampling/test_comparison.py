@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 
 from seqmodel.data.dataset import open_dataset
 from seqmodel.errors import SeqmodelError
@@ -73,6 +74,18 @@ def test_a_run_that_predicts_ends_chooses_its_own_lengths(run, dataset, judged):
     expected = np.concatenate(list(Sampler(run.model, temperature=0.5).piece(30, seed=1)))
     assert cold["temperature"] == 0.5
     np.testing.assert_array_equal(judged[1][0][0], expected)
+
+
+def test_a_run_that_should_end_pieces_but_does_not_is_stopped(run, dataset, judged):
+    """After as many frames as the longest training piece has, as `sample` does."""
+    bias = run.model.output.linear.bias
+    before = bias[88].item()
+    with torch.no_grad():
+        bias[88] = -100
+        found = compare_samples(run, dataset, "valid", number=3, seed=1)
+        bias[88] = before
+    assert found["cut_off"] == 3
+    assert [len(piece) for piece in judged[0][0]] == [30, 30, 30]
 
 
 def test_samples_have_the_metres_of_the_splits_pieces(run, dataset, judged, monkeypatch):
