@@ -346,7 +346,10 @@ def begins(level: Any) -> Any:
 def begin_frame(
     levels: Any, memory: Any, above: Any, kept: Any, D: Any, M: Any, G: Any, S: Any
 ) -> Any:
-    """Write how far above each note the next is struck, or 0; returns the number struck."""
+    """Weaken what is nearby; write how far above each note the next is struck, or 0.
+
+    Returns the number struck.
+    """
     size = 2 * RANGE * D + OF_SPAN
     nearby = memory[M - S * size :]
     for span in range(S):
