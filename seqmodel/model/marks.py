@@ -333,7 +333,7 @@ NEARBY = 2 * RANGE + 2
 LEAST = 0.02
 """Added to the weights of strikes: of those far away or long ago little is known."""
 TINY = 1e-30
-"""Added to what is nearby in each frame, so that it does not become denormal in silences."""
+"""What is nearby is 0 below this, since arithmetic is slow with denormal numbers."""
 BOUND = 20.0
 """Beyond this, tanh is 1 or -1 to the last bit."""
 
@@ -354,7 +354,8 @@ def begin_frame(
     nearby = memory[M - S * size :]
     for span in range(S):
         for k in range(size):
-            nearby[span * size + k] = kept[span] * nearby[span * size + k] + TINY
+            faded = kept[span] * nearby[span * size + k]
+            nearby[span * size + k] = faded if max(faded, -faded) > TINY else 0.0
     piece = memory[OF_NOTES * D :]
     piece[FRAMES] += 1
     piece[SUM] = 0.0
