@@ -286,7 +286,8 @@ def _ahead(folder: Path, plan: "Plan", counts: Mapping[str, Counts]) -> str:
         each.append(f"{plural(more, 'more seed')} of the best")
     left = sum(cell.left for cell in counts.values())
     total = plural(len(counts) * (plan.trials + more), "training")
-    return f"{folder}: {left} of {total} ahead, {listed(each)} for each of {some(counts, 6)}"
+    cells = "each of " * (len(counts) > 1) + some(counts, 6)
+    return f"{folder}: {left} of {total} ahead, {listed(each)} for {cells}"
 
 
 def _command(storage: str | None) -> str:

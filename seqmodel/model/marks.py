@@ -344,7 +344,10 @@ def begins(level: Any) -> Any:
 
 
 def begin_frame(f: Any, levels: Any, memory: Any, above: Any) -> Any:
-    """Write how far above each note the next is struck, or 0; returns the number struck."""
+    """Weaken what is nearby; write how far above each note the next is struck, or 0.
+
+    Returns the number struck.
+    """
     size = 2 * RANGE * f.D + OF_SPAN
     nearby = memory[f.M - f.S * size :]
     for span in range(f.S):

@@ -97,7 +97,7 @@ def test_advice_can_be_followed_where_it_is_given(run):
         for command, what in (
             (("sample", "o.mid", "--run", run, "--prime", name), "--prime "),
             (("sample", "o.mid", "--run", run, "--fill", name, "--below"), "--fill "),
-            (("eval", run, "--data", name), f"cannot score by {run}: "),
+            (("eval", run, "--data", name), f"cannot score with {run}: "),
         ):
             call_refused(*command, says=f"{what}{advice}")
 
