@@ -9,16 +9,16 @@ of running status. Where notes are drawn,
   if that agrees, and later if the drawn music holds it on;
 - a note that lasts beyond begins anew, in its own track, if nothing drawn leads into it;
 - drawn notes get a new track, or one for each part that the run knows, and a new channel if one is
-  free; or they continue a track of the file: the one asked for, or one of the same name, such as
-  one left by an earlier drawing. They begin and end at the tick nearest to their frames, at the
-  file's tempos.
+  free, with the volume and pan of the notes that they replace; or they continue a track of the
+  file: the one asked for, or one of the same name, such as one left by an earlier drawing. They
+  begin and end at the tick nearest to their frames, at the file's tempos.
 
 If only the beginning of a file is continued, it is cut off there: later events are dropped, what
 still sounds and is not drawn ends, and a pressed pedal is released.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from operator import itemgetter
 from pathlib import Path
@@ -137,8 +137,9 @@ class Original:
                 )
 
     def _track(self, text: str) -> int:
-        names = self._names
-        found = [k for k, name in enumerate(names) if name == text.strip()]
+        names, wanted = self._names, text.strip()
+        found = [k for k, name in enumerate(names) if name == wanted]
+        found = found or [k for k, name in enumerate(names) if name.lower() == wanted.lower()]
         if len(found) > 1:
             numbers = listed([str(k + 1) for k in found])
             raise UsageError(
@@ -404,20 +405,22 @@ class Original:
             same = [n for n in nearby if numbers[n] == k + 1] or nearby
             used_channels = {channel for _, channel in targets.values()}
             track, channel, head = self._target_track(
-                part._replace(program=program), same, used_channels, new_track
+                part._replace(program=program), same, first, used_channels, new_track
             )
             added[track] += head
             targets[k] = track, channel
         return targets
 
     def _target_track(
-        self, part: Part, nearby: Sequence[int], used_channels: Set[int], added_track: int
-    ) -> tuple[int, int, list[smf.TimedEvent]]:
+        self, part: Part, nearby: Sequence[int], first: int, used_channels: Set[int],
+        added_track: int,
+    ) -> tuple[int, int, list[smf.TimedEvent]]:  # fmt: skip
         """The track and channel of drawn notes, and the events that the track begins with.
 
         The track is the `added_track`, unless the file has one; the channel has no events, is not
-        among the `used_channels` of other parts, and gets the program of the `part`. If none is
-        left, it is the channel of most of the notes `nearby`.
+        among the `used_channels` of other parts, and gets the program of the `part`, and volume and
+        pan, at tick `first`, of the channel of most of the notes `nearby`. If none is left, it is
+        that channel.
         """
         (track, own), head = self._track_named(part.name), list[smf.TimedEvent]()
         if track is None:
@@ -428,6 +431,8 @@ class Original:
         free = [channel for channel in self._free_channels() if channel not in used_channels]
         if not own and free:
             head.append((0, smf.FIRST, bytes([smf.PROGRAM | free[0], part.program])))
+            for number, value in self._mix(nearby, first):
+                head.append((0, smf.FIRST, bytes([smf.CONTROL | free[0], number, value])))
             return track, free[0], head
         ((channel, _),) = Counter(own or self._score.channel[nearby].tolist() or [0]).most_common(1)
         return track, channel, head
@@ -440,6 +445,17 @@ class Original:
         # Of several on a tick the last.
         *_, program = max(reversed(changes), key=itemgetter(2), default=(PIANO,))
         return program
+
+    def _mix(self, nearby: Sequence[int], tick: int) -> Iterator[tuple[int, int]]:
+        """Volume and pan, where stated by a tick, of the channel of most of the notes `nearby`."""
+        events, channels = self._file.events, Counter(self._score.channel[nearby].tolist())
+        for channel, _ in channels.most_common(1):
+            stated = (events.status == smf.CONTROL | channel) & (events.ticks <= tick)
+            numbers = np.flatnonzero(stated)
+            at = events.at[numbers[np.argsort(events.ticks[numbers], kind="stable")]]
+            for controller in (smf.VOLUME, smf.PAN):
+                for value in events.data[at + 1][events.data[at] == controller][-1:].tolist():
+                    yield controller, value & 127
 
     def _other_notes(
         self, track: int, channel: int, remaining: Mapping[int, list[Note]], semitones: int,

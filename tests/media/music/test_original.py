@@ -325,7 +325,10 @@ def test_real_time_follows_the_tempos_before_the_cut(song):
 
 
 def test_drawn_notes_have_the_files_key_and_all_move_together(song):
-    """But for drums; the program is the last on a tick of the track of most notes replaced."""
+    """But for drums; the program is the last on a tick of the track of most notes replaced.
+
+    So are volume and pan, or the drawn instrument would sound at a player's default level.
+    """
     file = mido.MidiFile(song)
     ((track, k),) = [
         (track, k)
@@ -333,8 +336,10 @@ def test_drawn_notes_have_the_files_key_and_all_move_together(song):
         for k, message in enumerate(track)
         if message.type == "program_change" and message.program == 73
     ]
-    track[k : k + 1] = track[k].copy(program=5), track[k].copy(time=0)
+    pan = mido.Message("control_change", channel=track[k].channel, control=10, value=20)
+    track[k : k + 1] = track[k].copy(program=5), track[k].copy(time=0), pan
     file.tracks[1].append(mido.Message("program_change", program=11))
+    file.tracks[1].append(pan.copy(value=99))
     file.save(song)
     states = np.zeros((64, 88), int)
     states[16:20, 55 - 21] = 2
@@ -342,6 +347,8 @@ def test_drawn_notes_have_the_files_key_and_all_move_together(song):
     drawn = read(data).tracks[4]
     assert [each[:3] for each in notes_of(drawn)] == [(1920, 2400, 60)]
     assert mido.Message("program_change", channel=2, program=73) in drawn
+    controls = [message for message in drawn if message.type == "control_change"]
+    assert controls == [pan.copy(channel=2, control=7, value=90), pan.copy(channel=2)]
     _, data = redrawn(song, stretch(64, 16, 32), states, transposed=-5, semitones=2)
     moved, before = read(data), mido.MidiFile(song)
     assert [each[:3] for each in notes_of(moved.tracks[4])] == [(1920, 2400, 62)]
@@ -384,7 +391,7 @@ def test_into_a_track(song):
     states[16:32, 50] = 1
     states[20:24, 38 - 21] = 2  # the file's own note ends 11 ticks after frame 20 begins
     free = stretch(64, 20, 32) | stretch(64, 16, 32, 60)
-    for name in ("Bass", " Bass ", "3"):
+    for name in ("Bass", " bass ", "3"):
         _, data = redrawn(song, free, states, into=name)
         after = read(data)
         assert len(after.tracks) == 4
