@@ -33,8 +33,6 @@ from seqmodel.media.words import aligned, csv_text, epochs_text, plural
 from seqmodel.runs.files import run_names
 from seqmodel.unit_setting import unit_name
 
-OF_SAMPLES = ("--seconds", "--judge", "--guidance")
-"""Options that need --samples N."""
 MAX_SHOWN = 16
 """If a label has more values, --classify prints no confusion matrix; --json includes it."""
 
@@ -142,7 +140,12 @@ def evaluate(
         *itertools.product(["several runs"], ("--samples", "--classify")),
         *itertools.product(("--samples", "--voices", "--classify"), lines),
     ]
-    check_given(context, special, exclusive, [(option, "--samples N") for option in OF_SAMPLES])
+    check_given(
+        context,
+        special,
+        exclusive,
+        itertools.product(("--seconds", "--judge", "--guidance"), ["--samples N"]),
+    )
     if plot is not None:
         check_plot(plot, force=force)
     # What can be wrong is told before torch is loaded, as far as possible.

@@ -120,9 +120,10 @@ class MarkOutput(nn.Module):
         self._names, L = len(levels.names), len(levels)
         self.memory_size = OF_NOTES * notes + OF_PIECE + (OF_NAME + notes) * self._names
         features = SCALARS + 2 * L + OF_NAMES * self._names
-        self._spans = SPANS if nearby else ()
-        self.memory_size += len(self._spans) * (2 * len(REACHES) * notes + OF_SPAN)
-        features += len(self._spans) * NEARBY
+        self._spans = len(SPANS) if nearby else 0
+        self._span_size = 2 * len(REACHES) * notes + OF_SPAN
+        self.memory_size += self._spans * self._span_size
+        features += self._spans * NEARBY
         if part_mark is not None:
             self.memory_size += (1 + L) * earlier[part_mark]
             features += 2 * L
@@ -196,7 +197,8 @@ class MarkOutput(nn.Module):
         parts = earlier.get(self._part_mark or "", torch.zeros_like(levels))
         return {
             "T": T, "B": B, "D": D, "L": len(self.levels), "M": self.memory_size,
-            "G": self._names, "K": self.out.in_features - HIDDEN, "S": len(self._spans),
+            "G": self._names, "K": self.out.in_features - HIDDEN, "S": self._spans,
+            "P": self._span_size,
             "levels": levels.contiguous(), "parts": parts.contiguous(), "memory": memory,
             "above": NEW,
             "loud": torch.tensor(standard(self.levels), dtype=memory.dtype),
@@ -265,7 +267,7 @@ _COMMON = (
 
 _READ = Signature(
     "read_levels",
-    ("T", "B", "D", "L", "M", "N", "K", "G", "S"),
+    ("T", "B", "D", "L", "M", "N", "K", "G", "S", "P"),
     (*_COMMON, Array("features", ("N", "K")), Array("starts", ("B",), torch.int64)),
 )
 _DRAW = Signature(
@@ -325,8 +327,7 @@ SPANS = 2.0, 16.0, 128.0
 """In frames: how long ago strikes have 1/e of the weight of new ones."""
 REACHES = 1.0, 4.0, 12.0
 """In semitones: the deviations of the weights around a note."""
-RANGE = 3
-"""How many there are of both."""
+RANGE = len(REACHES)
 OF_SPAN = 3
 NEARBY = 2 * RANGE + 2
 """Numbers that a strike reads for each of the spans."""
@@ -348,11 +349,10 @@ def begin_frame(f: Any, levels: Any, memory: Any, above: Any) -> Any:
 
     Returns the number struck.
     """
-    size = 2 * RANGE * f.D + OF_SPAN
-    nearby = memory[f.M - f.S * size :]
+    nearby = memory[f.M - f.S * f.P :]
     for span in range(f.S):
-        for k in range(size):
-            nearby[span * size + k] = f.kept[span] * nearby[span * size + k] + TINY
+        for k in range(f.P):
+            nearby[span * f.P + k] = f.kept[span] * nearby[span * f.P + k] + TINY
     piece = memory[OF_NOTES * f.D :]
     piece[FRAMES] += 1
     piece[SUM] = 0.0
@@ -450,9 +450,8 @@ def write_nearby(f: Any, to: Any, memory: Any, n: Any) -> None:
     For each of `REACHES` their mean, weighted by nearness in time and pitch, and how much weight
     there is, from 0 to 1; then the mean and the variance over all notes alike.
     """
-    size = 2 * RANGE * f.D + OF_SPAN
     for span in range(f.S):
-        own = memory[f.M - (f.S - span) * size :]
+        own = memory[f.M - (f.S - span) * f.P :]
         for reach in range(RANGE):
             weight = own[2 * reach * f.D + n]
             to[span * NEARBY + 2 * reach] = own[(2 * reach + 1) * f.D + n] / (weight + LEAST)
@@ -500,9 +499,8 @@ def add_level(f: Any, memory: Any, level: Any, n: Any, part: Any) -> None:
             of_part[1 + other] *= FORGETTING
         of_part[level] += 1.0
         of_part[0] = float(level)
-    size = 2 * RANGE * f.D + OF_SPAN
     for span in range(f.S):
-        nearby = memory[f.M - (f.S - span) * size :]
+        nearby = memory[f.M - (f.S - span) * f.P :]
         for reach in range(RANGE):
             for m in range(f.D):
                 weight = f.nearness[reach * f.D + max(m - n, n - m)]

@@ -434,13 +434,15 @@ class Original:
             for number, value in self._mix(nearby, first):
                 head.append((0, smf.FIRST, bytes([smf.CONTROL | free[0], number, value])))
             return track, free[0], head
-        ((channel, _),) = Counter(own or self._score.channel[nearby].tolist() or [0]).most_common(1)
+        (channel,) = _commonest(own) or self._channel_of_most(nearby) or [0]
         return track, channel, head
+
+    def _channel_of_most(self, notes: Sequence[int]) -> list[int]:
+        return _commonest(self._score.channel[notes].tolist())
 
     def _program(self, nearby: Sequence[int], tick: int) -> int:
         """The program, at a tick, of the channel of most of the notes `nearby`."""
-        commonest = Counter(self._score.channel[nearby].tolist()).most_common(1)
-        most = [channel for channel, _ in commonest]
+        most = self._channel_of_most(nearby)
         changes = [each for each in self._score.programs if each[1] in most and each[2] <= tick]
         # Of several on a tick the last.
         *_, program = max(reversed(changes), key=itemgetter(2), default=(PIANO,))
@@ -448,14 +450,13 @@ class Original:
 
     def _mix(self, nearby: Sequence[int], tick: int) -> Iterator[tuple[int, int]]:
         """Volume and pan, where stated by a tick, of the channel of most of the notes `nearby`."""
-        events, channels = self._file.events, Counter(self._score.channel[nearby].tolist())
-        for channel, _ in channels.most_common(1):
-            stated = (events.status == smf.CONTROL | channel) & (events.ticks <= tick)
-            numbers = np.flatnonzero(stated)
-            at = events.at[numbers[np.argsort(events.ticks[numbers], kind="stable")]]
-            for controller in (smf.VOLUME, smf.PAN):
-                for value in events.data[at + 1][events.data[at] == controller][-1:].tolist():
-                    yield controller, value & 127
+        events, most = self._file.events, self._channel_of_most(nearby)
+        stated = np.isin(events.status, [smf.CONTROL | channel for channel in most])
+        numbers = np.flatnonzero(stated & (events.ticks <= tick))
+        at = events.at[numbers[np.argsort(events.ticks[numbers], kind="stable")]]
+        for controller in (smf.VOLUME, smf.PAN):
+            for value in events.data[at + 1][events.data[at] == controller][-1:].tolist():
+                yield controller, value & 127
 
     def _other_notes(
         self, track: int, channel: int, remaining: Mapping[int, list[Note]], semitones: int,
@@ -492,6 +493,11 @@ class Original:
             chunks.append(smf.track_chunk([*timed, *added.get(track, ())], last))
         kind = 0 if self._file.format == 0 and len(chunks) == 1 else 1
         return smf.midi_file(kind, self._file.division, chunks)
+
+
+def _commonest(channels: Sequence[int]) -> list[int]:
+    """The commonest of them, if there are any."""
+    return [channel for channel, _ in Counter(channels).most_common(1)]
 
 
 def _message(events: smf.Events, data: bytes, number: int) -> bytes:
