@@ -436,8 +436,9 @@ def open_dataset(path: str | Path) -> Dataset:
     folder = Path(path)
     file = folder / MANIFEST
     if not file.is_file():
+        lacks = f"no {MANIFEST}" if folder.exists() else "no such folder"
         raise SeqmodelError(
-            f"{folder} is not a prepared dataset (no {MANIFEST}); "
+            f"{folder} is not a prepared dataset ({lacks}); "
             "make one with `seqmodel prepare SOURCE --out DATA`"
         )
     try:

@@ -285,7 +285,7 @@ def newest_run(
     """The run folder in `runs` with the newest best checkpoint.
 
     Of one of `media` if given, and of those that know these labels. Runs that have finished
-    training are preferred: the remark says so if a newer one has not, and is "" otherwise. None if
+    training are preferred: the remark says so if there is a newer one, and is "" otherwise. None if
     there is no such run.
     """
     found = [file for file in runs.glob(f"*/{BEST}") if file.is_file()]
@@ -295,12 +295,10 @@ def newest_run(
     if first is None:
         return None
     newest = first.parent
-    if len(found) == 1 or _finished(newest):
+    if not (remark := unfinished(newest)):
         return newest, ""
-    finished = (file.parent for file in fitting if _finished(file.parent))
-    chosen = next(finished, newest)
-    unfinished = f"{newest} has not finished training"
-    return chosen, unfinished if chosen == newest else f"{unfinished}: using {chosen}"
+    finished = next((file.parent for file in fitting if not unfinished(file.parent)), None)
+    return (finished, f"{remark}: using {finished}") if finished else (newest, "")
 
 
 def _fits(checkpoint: Path, media: Collection[str], labels: Collection[str]) -> bool:
@@ -317,15 +315,17 @@ def _fits(checkpoint: Path, media: Collection[str], labels: Collection[str]) -> 
     return content is None or {*labels} <= content.known_labels.keys()
 
 
-def _finished(folder: Path) -> bool:
-    """Whether no training is left to resume, according to the last checkpoint."""
+def unfinished(folder: Path) -> str:
+    """A remark if training is left to resume, according to the last checkpoint; else ""."""
     last = folder / LAST
     if not last.is_file():
-        return True
-    values = load_content(last)
-    progress = Progress.from_json(values.get(PROGRESS), last, whole=False)
+        return ""
     try:
+        values = load_content(last)
+        progress = Progress.from_json(values.get(PROGRESS), last, whole=False)
         config = Config.from_json(Fields(values).fields("config").values, last)
+    except SeqmodelError as error:
+        return str(error)
     except ValueError as error:
-        raise damaged(last, str(error)) from error
-    return progress.is_over(config)
+        return str(damaged(last, str(error)))
+    return "" if progress.is_over(config) else f"{folder} has not finished training"

@@ -31,6 +31,7 @@ from seqmodel.runs.content import (
     is_checkpoint,
     load_content,
     read_content,
+    unfinished,
 )
 from seqmodel.runs.files import (
     BEST,
@@ -63,7 +64,7 @@ class StoredRun(Content):
     folder: Path
     """Its folder, or the zip that `seqmodel export` made of it."""
     remark: str = ""
-    """A remark if these are not the best weights on valid because there are none; else ""."""
+    """A remark if there are no best weights, or training may still find better ones; else ""."""
 
     @property
     def data(self) -> Path:
@@ -221,11 +222,13 @@ def stored_run(path: str | Path) -> StoredRun:
 
 
 def _stored(values: Mapping[str, Any], checkpoint: Path) -> StoredRun:
-    content, folder, remark = read_content(values, checkpoint), checkpoint.parent, ""
+    content, folder = read_content(values, checkpoint), checkpoint.parent
     if checkpoint.name == LAST:
         progress = Progress.from_json(values.get(PROGRESS), checkpoint, whole=False)
         lacks = f"lacks its best weights, {BEST}" if progress.metrics else "has no best weights yet"
         remark = f"{folder} {lacks}: using those after {progress.update} updates"
+    else:
+        remark = unfinished(folder)
     return StoredRun(**vars(content), folder=folder, remark=remark)
 
 

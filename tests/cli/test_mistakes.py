@@ -36,6 +36,7 @@ prepare {music} -o {bad}/file/d -> 1 cannot write {bad}/file/d: {bad}/file is a 
 prepare {music} -o d --step-seconds 1 --steps-per-beat 1 -> 2 ... exclude each other
 prepare {music} -o d --velocity --no-onsets -> 2 --velocity needs onsets: leave out --no-onsets
 prepare {music} -o d --drums loud -> 2 Invalid value for '--drums': 'loud' ... 'drop', 'keep'
+prepare {music} --parts --velocity -o d -> 2 --parts must be different names
 train {data} --nade-hidden 9 -> 2 --nade-hidden is for --output nade, not for note-unit
 train {data} --output nade --components 9 -> 2 --components is for --output gaussian or logistic,
 train {bad}/future -> 1 {bad}/future/manifest.json ... version 9 ... version 1
@@ -56,6 +57,7 @@ train {data} --config {bad}/not.yaml -> 1 {bad}/not.yaml: not a YAML file:
 train {data} --config {bad}/typo.yaml -> 1 {bad}/typo.yaml: there is no setting 'hiden'
 train {data} --config {bad}/unit.yaml -> 1 {bad}/unit.yaml: there is no unit 'gnu'
 train {data} --config {bad}/logistic.yaml -> 1 {bad}/logistic.yaml: --output logistic does
+train lost -> 1 lost is not a prepared dataset (no such folder)
 train --config {bad}/lost.yaml -> 1 {bad}/lost.yaml: /nowhere is not a prepared dataset
 train {data} --config {bad}/good.yaml --unit gnu -> 2 there is no unit 'gnu'; choose one of tanh,
 train {data} --run {data} -> 1 {data} is not a run folder, so it is never replaced
@@ -75,6 +77,7 @@ train --resume --run {bad}/gnu -> 1 {bad}/gnu/config.yaml: there is no unit 'gnu
 train --resume --run {run} --lr search -> 2 --trials cannot change on --resume
 train --resume --run {run} --epochs 1 -> 2 --epochs 1 is less than the 2 done in {run}
 train --resume --run {run} --force -> 2 --resume excludes --init-from, --config and --force
+eval --run {run} -> 2 No such option: --run; name a run without it
 eval {data} -> 1 {data} is a dataset: name a run that was trained on it
 eval {bad} -> 1 {bad} has no checkpoint (best.safetensors); name a run in it, such as {bad}/bad-m
 eval {bad}/changed -> 1 {bad}/changed/best.safetensors is damaged (cut short or changed)
@@ -110,6 +113,7 @@ sample o.mid --no-end --min-length 9 --run {run} -> 2 --min-length and --no-end 
 sample o.mid --no-end --run {run} -> 2 {run} was trained without --end ... leave out
 sample o.mid --min-length 9 --run {run} -> 2 {run} was trained without --end ... leave out
 sample - --format mid --json --run {run} -> 2 --json and OUT - exclude each other
+report --run {run} -> 2 No such option: --run; name a run without it
 report {run} --out new/r.html -> 1 new/r.html: there is no folder new; create it first
 sample {bad}/file --format mid --run {run} -> 1 {bad}/file already exists
 sample {bad}/file/o.mid --run {run} -> 1 cannot write {bad}/file/o.mid: {bad}/file is a file,

@@ -268,7 +268,10 @@ class Music(Medium):
     def prepare_remarks(self, manifest: Mapping[str, Any]) -> list[str]:
         remarks = [str(remark) for remark in manifest.get("grid_remarks", [])]
         if unused := [name for name, notes in manifest.get("parts", {}).items() if not notes]:
-            remarks.append(f"no note in train belongs to {', '.join(unused)}: leave them out")
+            names = ", ".join(unused)
+            remarks.append(
+                f"no note in train belongs to {names}; `seqmodel inspect FILE` lists a file's parts"
+            )
         key = "" if "kit" in manifest["frame"] else ", in any key"
         for split, shares in manifest.get("copies", {}).items():
             if not any(shares.values()):

@@ -101,7 +101,8 @@ def parts_of(score: Score) -> list[dict[str, Any]]:
 def named_parts(text: str) -> tuple[str, ...]:
     """The names in "melody,chords,bass", and `OTHER`; UsageError if they are not valid names."""
     names = [name.strip() for name in text.split(",")]
-    if not all(names) or len({name.casefold() for name in names}) < len(names):
+    different = len({name.casefold() for name in names}) == len(names)
+    if not all(names) or not different or text.startswith("-"):
         raise UsageError(f"--parts must be different names, such as melody,chords, not {text!r}")
     names = [*(name for name in names if name != OTHER), OTHER]
     if len(names) > MAX_PARTS + 1:

@@ -226,7 +226,10 @@ def test_parts_of_one_track_go_by_their_instruments(tmp_path):
     assert manifest["parts"] == {"bass": 1, "piano": 1, "brass": 1}
     _, manifest = prepared(tmp_path, parts="banjo,bass,flute")
     remarks = MUSIC.prepare_remarks(manifest)
-    assert remarks[0] == "no note in train belongs to banjo, flute: leave them out"
+    assert (
+        remarks[0]
+        == "no note in train belongs to banjo, flute; `seqmodel inspect FILE` lists a file's parts"
+    )
     _, manifest = prepared(tmp_path, parts="bass,trumpet,piano")
     assert manifest["parts"] == {"bass": 1, "trumpet": 1, "piano": 1}
 
