@@ -44,8 +44,8 @@ def test_copies_are_reported(call, music, monkeypatch):
         Path("m", split).mkdir(parents=True)
         np.save(f"m/{split}/{name}.npy", np.eye(48, 88, 3 * (name == "b"), np.uint8))
     shares = {"8": 1.0, "16": 1.0, "32": 1.0}
-    said = "100.0% of valid lies in windows of 8 frames that are in train too, in any key; "
-    said += "100.0% in those of 16, 100.0% in those of 32"
+    said = "100.0% of valid repeats 8 or more frames of train, in any key; "
+    said += "100.0% 16 or more, 100.0% 32 or more"
     assert said in call("prepare", "m", "-o", "d").err
     assert json.loads(Path("d/manifest.json").read_text())["copies"] == {"valid": shares}
     assert f"  {said}" in call("inspect", "d").out.splitlines()

@@ -49,8 +49,8 @@ def test_inspect_dataset(call, data):
         "  test    2 pieces   64 frames  2.00 notes per frame  longest 32",
         "  metre: 4/4 assumed for 15 pieces",
     ]
-    assert "% of valid lies in windows of 8 frames that are in train too" in valid
-    assert "% of test lies in windows of 8 frames that are in train too" in test
+    assert "% of valid repeats 8 or more frames of train" in valid
+    assert "% of test repeats 8 or more frames of train" in test
     assert last == "  every piece matches its hash"
     assert Path("p.png").read_bytes().startswith(PNG)
     values = told("inspect", data)

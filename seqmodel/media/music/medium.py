@@ -277,10 +277,9 @@ class Music(Medium):
             if not any(shares.values()):
                 continue
             (n, share), *longer = shares.items()
-            more = ", ".join(f"{share:.1%} in those of {n}" for n, share in longer)
+            more = ", ".join(f"{share:.1%} {n} or more" for n, share in longer)
             remarks.append(
-                f"{share:.1%} of {split} lies in windows of {n} frames that are in train too{key}; "
-                f"{more}"
+                f"{share:.1%} of {split} repeats {n} or more frames of train{key}; {more}"
             )
         return remarks
 

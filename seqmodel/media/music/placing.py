@@ -61,9 +61,8 @@ class Tally(NamedTuple):
             "sound",
             "dropped": f"dropped {self.dropped:,} {of} that fill no frame; prepare --short-notes "
             "keep, or a finer grid, keeps them",
-            "shared": f"{self.shared:,} {of} begin on a key that another part strikes or holds "
-            "there: they are one note, of the part that strikes it last, or in one frame of the "
-            "first",
+            "shared": f"{self.shared:,} {of} begin on a key that already sounds in another part: "
+            "one note remains, of the part that struck it last, or of the first in the same frame",
             "merged": f"{self.merged:,} {of} {how} keeps them apart",
         }
         return [line for name, line in lines.items() if getattr(self, name)]
