@@ -3,7 +3,6 @@
 import json
 import os
 import shutil
-import socket
 import subprocess
 import time
 import urllib.request
@@ -11,6 +10,7 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
+from calling import free_port
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 OPTIONS = (
@@ -31,9 +31,7 @@ class Chrome:
         options = [*OPTIONS, f"--user-data-dir={folder}"]
         if os.geteuid() == 0:
             options.append("--no-sandbox")
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
+        port = free_port()
         self._driver = subprocess.Popen(
             [driver, f"--port={port}"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )
