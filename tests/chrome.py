@@ -3,7 +3,6 @@
 import json
 import os
 import shutil
-import socket
 import subprocess
 import time
 import urllib.request
@@ -11,6 +10,7 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
+from calling import PATIENCE, free_port
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 OPTIONS = (
@@ -31,9 +31,7 @@ class Chrome:
         options = [*OPTIONS, f"--user-data-dir={folder}"]
         if os.geteuid() == 0:
             options.append("--no-sandbox")
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
+        port = free_port()
         self._driver = subprocess.Popen(
             [driver, f"--port={port}"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )
@@ -41,6 +39,7 @@ class Chrome:
         wanted = {
             "goog:chromeOptions": {"binary": browser, "args": options},
             "goog:loggingPrefs": {"browser": "ALL"},
+            "timeouts": {"script": round(1000 * PATIENCE)},
         }
         try:
             self._wait_for_driver()
@@ -54,7 +53,7 @@ class Chrome:
         with suppress(OSError):
             self._call("DELETE", "")
         self._driver.terminate()
-        self._driver.wait(10)
+        self._driver.wait(PATIENCE)
 
     def open(self, page, *, width=1200, height=800, dark=False):
         """Show a page from the top."""
@@ -74,7 +73,7 @@ class Chrome:
 
     def wait(self, script):
         """Wait until the expression is true; a busy machine may take long."""
-        until = time.monotonic() + 60
+        until = time.monotonic() + PATIENCE
         while not self.run(script):
             assert time.monotonic() < until, f"never: {script}"
             time.sleep(0.05)
@@ -124,7 +123,7 @@ class Chrome:
         return self._call("POST", "/goog/cdp/execute", {"cmd": name, "params": parameters})
 
     def _wait_for_driver(self):
-        until = time.monotonic() + 20
+        until = time.monotonic() + PATIENCE
         while True:
             with suppress(OSError):
                 if self._call("GET", "/status")["ready"]:
@@ -136,5 +135,5 @@ class Chrome:
         data = None if body is None else json.dumps(body).encode()
         headers = {"Content-Type": "application/json"}
         request = urllib.request.Request(self._base + path, data, headers, method=method)
-        with urllib.request.urlopen(request, timeout=30) as answer:
+        with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
             return json.load(answer)["value"]

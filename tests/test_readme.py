@@ -178,7 +178,8 @@ def shortened(command, shown, guide):
     first = next(k for k, line in enumerate(shown) if FIRST_EPOCH.match(line)) + 1
     wrong = first_difference([*shown[:first], "..."], printed, command)
     assert wrong is None, f"{command}: {wrong!r}\n{printed}"
-    Path(printed[0].partition(":")[0]).rename("begun")
+    title = next(line for line in printed if not PROGRESS.fullmatch(line))
+    Path(title.partition(":")[0]).rename("begun")
     make_small(data)
     status, rest = printed_by(f"{command} --epochs 1 --init-from begun --lr 0.0001")
     return status, printed + rest

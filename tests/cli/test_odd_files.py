@@ -9,7 +9,7 @@ import warnings
 from pathlib import Path
 
 import pytest
-from calling import ENVIRONMENT, PNG, call_ok, call_refused, start, told, write_piece
+from calling import ENVIRONMENT, PATIENCE, PNG, call_ok, call_refused, start, told, write_piece
 from forking import LOADS_ANEW
 
 from seqmodel.data.bundled import sample_dataset
@@ -244,7 +244,7 @@ def test_a_comparison_that_filled_the_disk_says_how_to_go_on(data, here):
         *("--out", "o", "-q", "--quick"),
         env={**ENVIRONMENT, "PYTHONPATH": path, LOADS_ANEW: "1"},
     )
-    out, err = process.communicate(timeout=120)
+    out, err = process.communicate(timeout=PATIENCE)
     assert (process.returncode, out) == (1, "")
     name = "o/runs/data/gru/trial-0/best.safetensors"
     assert err.startswith(f"seqmodel: cannot write {name}: no space left on device; once there is")

@@ -14,7 +14,7 @@ from unittest.mock import Mock
 
 import pytest
 import typer
-from calling import ENVIRONMENT, PATIENCE, call_main, call_ok, start
+from calling import ENVIRONMENT, PATIENCE, call_main, call_ok, start, waited
 from forking import Forked, outcome
 
 from seqmodel.cli import main
@@ -27,7 +27,7 @@ def test_a_closed_pipe_ends_quietly():
     os.close(reader)
     process = start("units", stdout=writer)
     os.close(writer)
-    assert process.communicate(timeout=60)[1] == ""
+    assert process.communicate(timeout=PATIENCE)[1] == ""
     assert process.returncode == 128 + signal.SIGPIPE
 
 
@@ -38,14 +38,14 @@ def test_a_log_that_nobody_reads_leaves_the_exit_status_alone(here):
     unset = {name: value for name, value in ENVIRONMENT.items() if name != "PYTHONUNBUFFERED"}
     process = start("inspect", "nothing", stderr=writer, env=unset)
     os.close(writer)
-    assert (process.communicate(timeout=60)[0], process.returncode) == ("", 1)
+    assert (process.communicate(timeout=PATIENCE)[0], process.returncode) == ("", 1)
 
 
 def test_a_full_stdout_is_a_one_line_error():
     """Guards `> file` on a full disk: an error and status 1, not a truncated file and status 0."""
     with Path("/dev/full").open("w") as full:
         process = start("units", stdout=full)
-        err = process.communicate(timeout=60)[1]
+        err = process.communicate(timeout=PATIENCE)[1]
     said = "seqmodel: cannot write to stdout: no space left on device\n"
     assert (process.returncode, err) == (1, said)
 
@@ -132,18 +132,27 @@ def test_ctrl_c_at_any_time_is_silent(error, call, monkeypatch):
     assert (result.status, result.out, result.err) == (128 + signal.SIGINT, "", "")
 
 
+def start_after(code, *words):
+    """Start the command line in a process that first runs some lines of Python."""
+    code += "\nimport runpy; runpy.run_module('seqmodel', run_name='__main__', alter_sys=True)\n"
+    streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    return Forked(["-c", code, *map(str, words)], text=True, env=ENVIRONMENT, **streams)
+
+
 def test_a_signal_removes_the_unfinished_dataset(music, here):
     """Guards against a partial dataset, its temporary folder, or silence after kill."""
-    for k in range(4000):  # enough to take a second
-        os.link(music / "train" / "0.mid", f"{k}.mid")
-    process = start("prepare", music, *here.glob("*.mid"), "-o", "d")
-    while not list(here.glob(".d.*/train.npy")):
-        assert process.poll() is None
+    waits = (
+        "import time; from seqmodel.data.dataset import DatasetWriter\n"
+        "def finish(*_):\n    while True: time.sleep(0.01)\n"
+        "DatasetWriter.finish = finish"
+    )
+    process = start_after(waits, "prepare", music, "-o", "d")
+    waited(lambda: [*here.glob(".d.*/train.npy")] or process.poll() is not None)
     process.send_signal(signal.SIGHUP)
     said = "seqmodel: ended by SIGHUP; nothing half-written is left\n"
-    assert process.communicate(timeout=60) == ("", said)
+    assert process.communicate(timeout=PATIENCE) == ("", said)
     assert process.returncode == 128 + signal.SIGHUP
-    assert {path.suffix for path in here.iterdir()} == {".mid"}
+    assert not [*here.iterdir()]
 
 
 @pytest.mark.parametrize(
@@ -152,13 +161,8 @@ def test_a_signal_removes_the_unfinished_dataset(music, here):
 )
 def test_nohup_outlives_its_terminal(command, data, music):
     """SIGHUP stays ignored, as the caller wants it."""
-    code = (
-        "import runpy, signal; signal.signal(signal.SIGHUP, signal.SIG_IGN); print(flush=True)\n"
-        "runpy.run_module('seqmodel', run_name='__main__', alter_sys=True)\n"
-    )
-    words = command.format(data=data, music=music).split()
-    streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    process = Forked(["-c", code, *words], text=True, env=ENVIRONMENT, **streams)
+    ignores = "import signal; signal.signal(signal.SIGHUP, signal.SIG_IGN); print(flush=True)"
+    process = start_after(ignores, *command.format(data=data, music=music).split())
     assert process.stdout.readline() == "\n"
     while process.poll() is None:
         process.send_signal(signal.SIGHUP)
@@ -180,7 +184,7 @@ def test_a_terminal_that_goes_away_stops_a_training_once(data):
     for _ in range(2):
         process.send_signal(signal.SIGHUP)
     os.close(master)
-    assert process.wait(60) == 128 + signal.SIGHUP
+    assert process.wait(PATIENCE) == 128 + signal.SIGHUP
     kept = read_metrics(Path("r"))
     assert len(kept) >= 6
     call_ok("train", "--resume", "--run", "r", "--epochs", len(kept) + 1, "-q")

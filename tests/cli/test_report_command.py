@@ -11,7 +11,7 @@ import mido
 import numpy as np
 import pytest
 import soundfile
-from calling import call_ok, start, told, write_piece
+from calling import PATIENCE, call_ok, start, told, write_piece
 from midi_tracks import notes, save, tempo
 from reading import boxes, embedded, read, rows, sounds
 
@@ -195,7 +195,7 @@ def test_watching_says_its_address_and_ends_by_a_signal(run, here):
     assert rest == f"follows {run} and a\\nb; stop it with Ctrl-C\n"
     page = read(urlopen(address).read().decode())
     watching.send_signal(signal.SIGINT)
-    assert watching.communicate(timeout=60) == ("", "not shown: there is no run a\\nb\n")
+    assert watching.communicate(timeout=PATIENCE) == ("", "not shown: there is no run a\\nb\n")
     assert watching.returncode == 128 + signal.SIGINT
     figures, points = map(rows, page.all("table"))
     assert figures[1][1] == min(row[5] for row in points[1:])

@@ -11,7 +11,7 @@ import matplotlib.image
 import numpy as np
 import pytest
 import soxr
-from calling import call_ok, call_refused, only, start, told
+from calling import PATIENCE, call_ok, call_refused, only, start, told
 from noise import record
 
 import seqmodel
@@ -145,13 +145,13 @@ def test_a_pipe_plays_while_sampling_continues(audio_run_folder):
 
 def test_a_signal_removes_the_unfinished_file(audio_run_folder, here):
     """Guards against a leftover file, temporary file or folder, and against buffering it all."""
-    process = start("sample", "o.wav", "--run", audio_run_folder, "--seconds", 3600)
+    process = start("sample", "o.wav", "--run", audio_run_folder, "--seconds", 3600, "-q")
     while not [path for path in here.glob(".o.wav.*") if path.stat().st_size > 10_000]:
         assert process.poll() is None
         time.sleep(0.02)
     process.send_signal(signal.SIGTERM)
     said = "seqmodel: ended by SIGTERM; nothing half-written is left\n"
-    assert process.communicate(timeout=60) == ("", said)
+    assert process.communicate(timeout=PATIENCE) == ("", said)
     assert process.returncode == 128 + signal.SIGTERM
     assert not list(here.iterdir())
 

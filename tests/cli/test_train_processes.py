@@ -16,6 +16,7 @@ from calling import (
     call_ok,
     children,
     epochs_of,
+    free_port,
     gone,
     same_tensors,
     start,
@@ -102,37 +103,47 @@ def test_torchrun_goes_on_after_the_only_process_of_a_host_was_frozen(data):
 
     As on many hosts, each has the data in a place of its own, one the run and the result.
     """
-    impatient = (
-        "import sys; from datetime import timedelta; from seqmodel.training import processes; "
-        "processes.PATIENCE = timedelta(seconds=10); "
-        "from seqmodel.cli.main import main; main()"
-    )
-    options = (*SMALL, "--epochs", 30)
+    freezing = """if True:
+        import os, signal
+        from datetime import timedelta
+        from pathlib import Path
+        from seqmodel.cli.main import main
+        from seqmodel.training import loop, processes
+
+        def write_and_freeze(trainer, write=loop.Trainer._write_metrics):
+            write(trainer)
+            if trainer.folder and not Path("frozen").exists():  # of the first, once
+                Path("frozen").touch()
+                os.kill(os.getpid(), signal.SIGSTOP)
+
+        loop.Trainer._write_metrics = write_and_freeze
+        processes.PATIENCE = timedelta(seconds=10)
+        main()
+    """
+    port = free_port()
     for host in ("a", "b"):
         shutil.copytree(data, Path(host, "music"))
     launched = [
         Forked(
             [*TORCHRUN, "--nnodes", "2", "--nproc-per-node", "1", "--rdzv-backend", "c10d",
-             "--rdzv-endpoint", "localhost:29614", "--max-restarts", "1", "--no-python", "--",
-             sys.executable, "-c", impatient, "train", "music", *map(str, options), "--run", "run"],
+             "--rdzv-endpoint", f"localhost:{port}", "--max-restarts", "1", "--no-python", "--",
+             sys.executable, "-c", freezing, "train", "music", *map(str, SMALL), "--run", "run"],
             cwd=host, env=ENVIRONMENT, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         )
         for host in ("a", "b")
     ]  # fmt: skip
-    run = str(waited(lambda: list(Path().glob("*/run")))[0])
-    first = launched[run.startswith("b")]
-    begun(run, first, 3)
-    os.kill(children(first.pid)[-1], signal.SIGSTOP)
     printed, said = zip(*(each.communicate(timeout=PATIENCE) for each in launched), strict=True)
     assert [process.returncode for process in launched] == [0, 0], said
     assert sorted(map(bool, printed)) == [False, True]
-    (line,) = re.findall(r"^seqmodel: .*$", said[run.startswith("b")], re.MULTILINE)
+    (frozen,) = Path().glob("*/frozen")
+    first = frozen.parent
+    (line,) = re.findall(r"^seqmodel: .*$", said[first.name == "b"], re.MULTILINE)
     assert line == (
         "seqmodel: process 0 was frozen for 10 s and has been killed; "
         "continue from the last checkpoint with `seqmodel train --resume --run run`"
     )
-    call_ok("train", data, *options, "--run", "one", "-q")
-    assert same_tensors("one/last.safetensors", f"{run}/last.safetensors")
+    call_ok("train", data, *SMALL, "--run", "one", "-q")
+    assert same_tensors("one/last.safetensors", first / "run/last.safetensors")
 
 
 def test_what_slurm_starts_again_goes_on(call, data, monkeypatch):

@@ -3,17 +3,18 @@
 import os
 import signal
 from multiprocessing import forkserver
-from pathlib import Path
 
 import pytest
 from refusals import refused
 
 from seqmodel.experiment import jobs
 from seqmodel.experiment.folder import Event
-from seqmodel.experiment.jobs import Task, Worker, work
+from seqmodel.experiment.jobs import Task, Worker, _process, work
 from seqmodel.experiment.plan import Plan, sources_of, variants_of
 from seqmodel.experiment.studies import ENDED, EPOCHS, SCORES, Studies, open_storage
 from seqmodel.training.stopping import InterruptError, StopRequest
+
+KILLS = "kills"
 
 
 @pytest.fixture
@@ -26,22 +27,28 @@ def task(dataset, tmp_path):
     return Task(tmp_path / "e", plan, None)
 
 
-def killer(task, times, killed):
-    """Takes events, and kills the process at work as a run begins, as often as `times`."""
+def dying(task, pipe):
+    """The work of a process that is killed as its first run begins, while the task's kills last."""
+    kills = task.folder / KILLS
 
-    def take(event):
-        if event.ended is None and event.epoch == 0 and len(killed) < times:
-            locks = [path for path in (task.folder / "locks").iterdir() if len(path.name) == 32]
-            files = tuple(f":{lock.stat().st_ino}" for lock in locks)
-            held = [line.split() for line in Path("/proc/locks").read_text().splitlines()]
-            for words in (words for words in held if words[5].endswith(files)):
-                killed.append(int(words[4]))
-                os.kill(killed[-1], signal.SIGKILL)
+    def publish(worker, event, publish=Worker._publish):
+        publish(worker, event)
+        if left := int(kills.read_text()):
+            kills.write_text(str(left - 1))
+            os.kill(os.getpid(), signal.SIGKILL)
 
-    return take
+    Worker._publish = publish
+    _process(task, pipe)
 
 
-def run(task, take):
+@pytest.fixture
+def kills(task, monkeypatch):
+    """The file of how many more processes are killed."""
+    monkeypatch.setattr(jobs, "_process", dying)
+    return task.folder / KILLS
+
+
+def run(task, take=lambda event: None):
     """Do all of it with one process; returns the names of the runs that ended."""
     ended: list[str] = []
 
@@ -53,28 +60,28 @@ def run(task, take):
     return ended
 
 
-def test_a_killed_process_is_replaced_and_all_outlive_their_server(task):
+def test_a_killed_process_is_replaced_and_all_outlive_their_server(task, kills):
     """Guards against nobody left, and against "status 255" of processes that had not ended."""
-    killed: list[int] = []
-    kill = killer(task, 2, killed)
+    kills.write_text("2")
 
     def take(event):
-        kill(event)
         if event.run.endswith("trial-0") and event.ended is not None:
             os.kill(forkserver._forkserver._forkserver_pid, signal.SIGKILL)
 
     assert run(task, take) == ["trial-0", "seed-0", "seed-1"]
-    assert len(killed) == 2
+    assert kills.read_text() == "0"
     # What `--status` tells of runs on other hosts.
     studies = Studies.load(open_storage(task.folder, None), "e")
     trials = studies.trials(studies.plan.cells()[0]).runs()
     assert {trial.user_attrs[EPOCHS] for trial in trials} == {2}
 
 
-def test_one_that_is_killed_again_and_again_ends_the_experiment(task):
+def test_one_that_is_killed_again_and_again_ends_the_experiment(task, kills):
     """Guards against an experiment that starts processes for ever where memory is short."""
+    kills.write_text("9")
     says = "tiny/gru/trial-0 was killed 3 times in epoch 1 (by SIGKILL): run the same command"
-    refused(lambda: run(task, killer(task, 9, [])), says, "fewer --jobs")
+    refused(lambda: run(task), says, "fewer --jobs")
+    assert kills.read_text() == "6"
 
 
 def test_a_stop_does_not_wait_until_a_winner_is_scored(task, monkeypatch):

@@ -6,15 +6,15 @@ import pwd
 import re
 import shutil
 import signal
-import socket
 import subprocess
 from collections.abc import Callable
 from contextlib import suppress
+from itertools import count
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from calling import ENVIRONMENT, call_ok, start, waited
+from calling import ENVIRONMENT, PATIENCE, call_ok, free_port, start, waited
 from refusals import refused
 from sqlalchemy import text
 from sqlalchemy.exc import OperationalError, PendingRollbackError
@@ -55,9 +55,7 @@ def server(tmp_path_factory):
             pytest.skip("PostgreSQL does not run as root, and there is no other user")
     # Not under pytest's own folder, which other users cannot enter.
     folder = Path(subprocess.check_output(["mktemp", "-d"], text=True, user=user).strip())
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     data, log = folder / "data", folder / "log"
 
     def run(*command):
@@ -109,8 +107,8 @@ def test_kills_change_nothing_and_no_password_is_told(server, dataset, tmp_path)
         first.wait()
     hosts = {place: join(place) for place in (one, two)}
     for place, command in hosts.items():
-        assert command.wait(180) == 0, Path(f"{place}.log").read_text()
-    assert join(late).wait(180) == 0, Path(f"{late}.log").read_text()
+        assert command.wait(PATIENCE) == 0, Path(f"{place}.log").read_text()
+    assert join(late).wait(PATIENCE) == 0, Path(f"{late}.log").read_text()
     assert not [*late.glob("runs/*/*/*/last.safetensors")]  # else not all was fetched
     for name in TABLES:
         expected = (tmp_path / "alone" / "e" / name).read_bytes()
@@ -130,21 +128,25 @@ def test_kills_change_nothing_and_no_password_is_told(server, dataset, tmp_path)
 
 def test_a_restart_of_the_server_is_waited_for_and_told_once(server, dataset, tmp_path):
     """It used to end every host with a hundred lines of traceback, also of heartbeats."""
-    place, word = tmp_path / "restarted", server.address(f":{PASSWORD}")
+    word = server.address(f":{PASSWORD}")
     more = ["--units", "gru", "--trials", "1", "--seeds", "1", "--set", "epochs=30"]
     more += ["--set", "patience=100", "--jobs", "2", "--storage", word]
     options = [word for word in [*OPTIONS, *more] if word != "-q"]
-    command, log = begin(dataset.folder, place, options), Path(f"{place}.log")
+    for number in count():
+        place = tmp_path / f"restarted-{number}"
+        command, log = begin(dataset.folder, place, options), Path(f"{place}.log")
 
-    def wait_for(there):
-        waited(lambda: there() or command.poll() is not None)
-        assert command.poll() is None, log.read_text()
+        def wait_for(there, command=command):
+            waited(lambda: there() or command.poll() is not None)
 
-    wait_for(lambda: list(place.glob("runs/*/*/*/metrics.jsonl")))
-    server.control("-m", "fast", "stop")
-    wait_for(log.read_text)
-    server.control("start")
-    status, said = command.wait(180), log.read_text()
+        wait_for(lambda place=place: [*place.glob("runs/*/*/*/metrics.jsonl")])
+        server.control("-m", "fast", "stop")
+        wait_for(lambda log=log: "--storage" in log.read_text())
+        server.control("start")
+        if "--storage" in log.read_text():
+            break
+        assert command.returncode == 0, log.read_text()  # it was done before the server stopped
+    status, said = command.wait(PATIENCE), log.read_text()
     assert status == 0, said
     (away,) = [line for line in said.splitlines() if "--storage" in line]
     assert AWAY.fullmatch(away), said

@@ -136,8 +136,6 @@ def test_a_trial_may_stay_unclaimed_for_a_while(study, monkeypatch):
 
 def test_a_host_without_heartbeats_loses_its_trial(tmp_path, monkeypatch):
     """Locks are not visible across the hosts of a database, and a dead host may never return."""
-    monkeypatch.setattr("seqmodel.experiment.database.HEARTBEAT", 1)
-    monkeypatch.setattr("seqmodel.experiment.database.GRACE", 1)
     storage = open_storage(tmp_path, f"sqlite:///{tmp_path}/database")
     study = Study("trial", optuna.create_study(study_name="a", storage=storage), 1)
     with pytest.warns(UserWarning, match="Heartbeat"):  # heartbeats are only sent in optimize
@@ -145,6 +143,7 @@ def test_a_host_without_heartbeats_loses_its_trial(tmp_path, monkeypatch):
     storage.record_heartbeat(lost._trial_id)
     study.requeue_abandoned(lambda worker: False)
     assert not study.has_unclaimed()
+    monkeypatch.setattr(storage, "grace_period", 1)
     time.sleep(2.1)  # the database counts whole seconds
     study.requeue_abandoned(lambda worker: False)
     assert {k: trial.state for k, trial in enumerate(study.runs())} == {0: TrialState.WAITING}

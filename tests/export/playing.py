@@ -1,9 +1,9 @@
 """Pieces as a page draws them, and as `seqmodel sample` does."""
 
 import io
-import time
 
 import numpy as np
+from calling import waited
 from chrome import Chrome
 from midi_tracks import timed
 
@@ -94,11 +94,8 @@ class Player(Chrome):
         folder.mkdir()
         self.download_to(folder)
         self.click(f"[data-suffix{kind and f'={kind}'}]")
-        for _ in range(600):
-            if files := [*folder.glob("*.mid"), *folder.glob("*.wav")]:
-                return io.BytesIO(files[0].read_bytes())
-            time.sleep(0.05)
-        raise AssertionError("nothing was downloaded")
+        (file,) = waited(lambda: [*folder.glob("*.mid"), *folder.glob("*.wav")])
+        return io.BytesIO(file.read_bytes())
 
     def slow_down(self, milliseconds):
         """Let each frame, or block of samples, take so long to draw."""

@@ -6,7 +6,7 @@ import sys
 import time
 
 import pytest
-from calling import children, gone, waited
+from calling import PATIENCE, children, gone, waited
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="it takes /proc")
 
@@ -44,7 +44,7 @@ def work():
 def test_a_frozen_process_is_killed_with_one_line(work):
     process = work(1)
     process.send_signal(signal.SIGSTOP)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=PATIENCE)
     assert (process.returncode, out, err) == (-9, "", "seqmodel: process 0 was frozen\n")
 
 
@@ -54,7 +54,7 @@ def test_one_that_goes_on_in_time_is_let_be(work):
     time.sleep(1.5)  # seen at least once
     process.send_signal(signal.SIGCONT)
     (watchdog,) = children(process.pid)
-    assert process.communicate("\n", timeout=60) == ("done\n", "")
+    assert process.communicate("\n", timeout=PATIENCE) == ("done\n", "")
     assert process.returncode == 0
     assert gone(watchdog)
 
@@ -63,5 +63,5 @@ def test_it_ends_with_a_process_that_is_killed(work):
     process = work(60)
     (watchdog,) = children(process.pid)
     process.kill()
-    assert process.communicate(timeout=60) == ("", "")  # stderr is the watchdog's, too
+    assert process.communicate(timeout=PATIENCE) == ("", "")  # stderr is the watchdog's, too
     waited(lambda: gone(watchdog))

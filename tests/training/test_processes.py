@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from calling import PATIENCE
 from forking import Forked
 from hypothesis import given
 from hypothesis import strategies as st
@@ -63,7 +64,7 @@ def peers():
     yield peers
     for process in peers.processes:
         process.stdin.close()
-        process.wait(30)
+        process.wait(PATIENCE)
         process.stdout.close()
 
 
