@@ -274,12 +274,7 @@ def absolute_pitch(notes: int) -> Tensor:
 # ---- texts of `kernels.code.language` -----------------------------------------------------------
 
 
-def read_pieces(  # noqa: PLR0912
-    frames: Any, memory: Any, table: Any, held: Any, pitch: Any, scales: Any, x: Any, work: Any,
-    changed: Any, first: Any, last: Any, T: Any, B: Any, D: Any, K: Any, rows: Any, onsets: bool,
-    echo: int, bars: int, ages: bool, motifs: bool, clock: int, period: int, inputs: int,
-    words: int, shared: int, use_held: bool, rests: bool, hits: bool,
-) -> None:  # fmt: skip
+def read_pieces(f: Any, first: Any, last: Any) -> None:  # noqa: PLR0912
     """The inputs x (T, B, D, I) of the pieces `first` to `last` after each of `frames` (T, B, C).
 
     `echo` is the number of echo inputs per note; `bars` the most time signatures of a piece, which
@@ -289,47 +284,48 @@ def read_pieces(  # noqa: PLR0912
     belongs to the motifs. If the unit `rests`, it makes a step where `changed` (T, B) is not 0;
     `hits` is as in `NoteEncoder`.
     """
-    halves = 2 if onsets else 1
-    unchanged_start = FRAME_INPUTS + PITCH + (WINDOW if onsets else 0)
-    echo_start = unchanged_start + (len(UNCHANGED) if rests else 0)
-    time_start = echo_start + echo
-    time_size = clock + (BARS if bars else 0)
+    halves = 2 if f.onsets else 1
+    unchanged_start = FRAME_INPUTS + PITCH + (WINDOW if f.onsets else 0)
+    echo_start = unchanged_start + (len(UNCHANGED) if f.rests else 0)
+    time_start = echo_start + f.echo
+    time_size = f.clock + (BARS if f.bars else 0)
     ages_start = time_start + time_size
-    motifs_start = ages_start + (AGES if ages else 0)
+    motifs_start = ages_start + (AGES if f.ages else 0)
     for piece in range(first, last):
-        state = memory[piece * K :]
-        age_state = state[shared:]
-        motif_state = age_state[ages_size(D) :] if ages else age_state
-        for t in range(T):
-            frame = frames[(t * B + piece) * halves * D :]
-            out = x[(t * B + piece) * D * inputs :]
-            read_frame(frame, pitch, out, work[piece * (6 * OCTAVE + 2 * D) :], D, inputs, onsets)
-            if ages:
-                if rests:
-                    for n in range(D):
-                        write_unchanged(out[n * inputs + unchanged_start :], age_state[D])
-                count_ages(frame, age_state, D, onsets)
-                if rests:
-                    changed[t * B + piece] = float(age_state[D] == 1)
-                    if hits:
-                        for n in range(D):
-                            changed[t * B + piece] += frame[n]
-                for n in range(D):
-                    write_ages(out[n * inputs + ages_start :], age_state, n, D)
-            if motifs:
-                learn_motifs(frame, motif_state, D)
-                for n in range(D):
-                    write_motifs(out[n * inputs + motifs_start :], motif_state, scales, n, D)
+        state = f.memory[piece * f.K :]
+        age_state = state[f.shared :]
+        motif_state = age_state[ages_size(f.D) :] if f.ages else age_state
+        for t in range(f.T):
+            frame = f.frames[(t * f.B + piece) * halves * f.D :]
+            out = f.x[(t * f.B + piece) * f.D * f.inputs :]
+            read_frame(f, frame, out, f.work[piece * (6 * OCTAVE + 2 * f.D) :])
+            if f.ages:
+                if f.rests:
+                    for n in range(f.D):
+                        write_unchanged(out[n * f.inputs + unchanged_start :], age_state[f.D])
+                count_ages(frame, age_state, f.D, f.onsets)
+                if f.rests:
+                    f.changed[t * f.B + piece] = float(age_state[f.D] == 1)
+                    if f.hits:
+                        for n in range(f.D):
+                            f.changed[t * f.B + piece] += frame[n]
+                for n in range(f.D):
+                    write_ages(out[n * f.inputs + ages_start :], age_state, n, f.D)
+            if f.motifs:
+                learn_motifs(frame, motif_state, f.D)
+                for n in range(f.D):
+                    write_motifs(out[n * f.inputs + motifs_start :], motif_state, f.scales, n, f.D)
             if time_size:
-                write_time(out[time_start:], state, table, K, rows, bars, clock, period)
-                if use_held:
-                    out[time_start + time_size - 1] += held[min(age_state[D], MAX_HELD - 1)]
-                for n in range(1, D):
-                    copy(out[time_start:], out[n * inputs + time_start :], time_size)
-            if echo:
-                end = remember(frame, state, halves * D, words)
-                for n in range(D):
-                    write_echo(out[n * inputs + echo_start :], state, end, n, D, halves, words)
+                write_time(f, out[time_start:], state)
+                if f.use_held:
+                    out[time_start + time_size - 1] += f.held[min(age_state[f.D], MAX_HELD - 1)]
+                for n in range(1, f.D):
+                    copy(out[time_start:], out[n * f.inputs + time_start :], time_size)
+            if f.echo:
+                end = remember(frame, state, halves * f.D, f.words)
+                for n in range(f.D):
+                    to = out[n * f.inputs + echo_start :]
+                    write_echo(to, state, end, n, f.D, halves, f.words)
             elif time_size:
                 state[0] += 1
 
@@ -340,43 +336,39 @@ def write_unchanged(out: Any, frames: Any) -> None:
         out[k] = float(frames >= UNCHANGED[k])
 
 
-def write_time(
-    out: Any, memory: Any, table: Any, K: Any, rows: Any, bars: int, clock: int, period: int
-) -> None:
+def write_time(f: Any, out: Any, memory: Any) -> None:
     """The inputs shared by all notes: the place in the bar, and the row of the clock's table."""
     frames = memory[0]
-    if bars:
-        write_position(out, memory[K - SIGNATURE * bars :], frames, bars)
-    if clock:
-        row = min(frames, rows - period + frames % period)
-        copy(table[row * clock :], out[(BARS if bars else 0) :], clock)
+    if f.bars:
+        write_position(out, memory[f.K - SIGNATURE * f.bars :], frames, f.bars)
+    if f.clock:
+        row = min(frames, f.rows - f.period + frames % f.period)
+        copy(f.table[row * f.clock :], out[(BARS if f.bars else 0) :], f.clock)
 
 
-def read_frame(
-    frame: Any, pitch: Any, x: Any, work: Any, D: Any, inputs: int, onsets: bool
-) -> None:
+def read_frame(f: Any, frame: Any, x: Any, work: Any) -> None:
     """The notes' inputs from the previous frame, and their pitch, at the start of x (D, inputs).
 
     `work` holds the sounding notes, padded with OCTAVE zeros on either side; how many of each pitch
     class sound, twice in a row, so that those from any class on are consecutive; and, with
     `onsets`, the struck notes, padded in the same way.
     """
-    classes = work[2 * OCTAVE + D :]
-    struck = work[4 * OCTAVE + D :]
-    clear(work, 6 * OCTAVE + 2 * D)
-    copy(frame, work[OCTAVE:], D)
-    if onsets:
-        copy(frame[D:], struck[OCTAVE:], D)
+    classes = work[2 * OCTAVE + f.D :]
+    struck = work[4 * OCTAVE + f.D :]
+    clear(work, 6 * OCTAVE + 2 * f.D)
+    copy(frame, work[OCTAVE:], f.D)
+    if f.onsets:
+        copy(frame[f.D :], struck[OCTAVE:], f.D)
     count = 0.0
-    for n in range(D):
+    for n in range(f.D):
         count += frame[n]
         classes[n % OCTAVE] += frame[n]
         classes[n % OCTAVE + OCTAVE] += frame[n]
-    for n in range(D):
-        out = x[n * inputs :]
+    for n in range(f.D):
+        out = x[n * f.inputs :]
         copy(work[n:], out, WINDOW)
         copy(classes[n % OCTAVE :], out[WINDOW:], OCTAVE)
         out[WINDOW + OCTAVE] = count / OCTAVE
-        copy(pitch[n * PITCH :], out[FRAME_INPUTS:], PITCH)
-        if onsets:
+        copy(f.pitch[n * PITCH :], out[FRAME_INPUTS:], PITCH)
+        if f.onsets:
             copy(struck[n:], out[FRAME_INPUTS + PITCH :], WINDOW)

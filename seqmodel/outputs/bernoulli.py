@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from seqmodel.config import Config
 from seqmodel.kernels.code.emit import POINTER, Emitter, Lanes
-from seqmodel.kernels.code.language import copy, translate
+from seqmodel.kernels.code.language import copy
 from seqmodel.kernels.code.vectors import Vector
 from seqmodel.kernels.run.signature import Array
 from seqmodel.media.definitions import FrameDefinition
@@ -160,14 +160,12 @@ def _write_draw(frame: LinearNotesWriter, at_zero: bool, onsets: bool) -> None:
         e.store(number, e.offset(frame.field["product"], j), lanes)
 
     e.columns(D, draw)
-    notes = b.lshr(D, e.int(1)) if onsets else D
-    drawn, x = frame.array("product"), frame.array("x")
-    translate(e, put_frame, drawn=drawn, x=x, notes=notes, onsets=onsets)
+    frame.translate(put_frame, notes=b.lshr(D, e.int(1)) if onsets else D, onsets=onsets)
 
 
-def put_frame(drawn: Any, x: Any, notes: Any, onsets: bool) -> None:
-    """Replace the previous frame with the one drawn; see `notes` for which strikes are free."""
-    if onsets:
-        for n in range(notes):
-            x[notes + n] = drawn[n] * max(drawn[notes + n], 1.0 - x[n])
-    copy(drawn, x, notes)
+def put_frame(f: Any) -> None:
+    """Replace the previous frame with the `product`; see `notes` for which strikes are free."""
+    if f.onsets:
+        for n in range(f.notes):
+            f.x[f.notes + n] = f.product[n] * max(f.product[f.notes + n], 1.0 - f.x[n])
+    copy(f.product, f.x, f.notes)

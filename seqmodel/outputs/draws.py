@@ -52,6 +52,8 @@ class DrawWriter:
         self.weight_emitter = Emitter(e.builder, w_bytes)
         """Computes addresses within packed matrices."""
         self.field = signature.load(e, fields)
+        self.arguments = signature.arguments(e, self.field)
+        """The fields, for a text of `code.language`."""
         self._first = e.mul(n, self.field["numbers"])  # of the step's uniforms
 
     def uniforms(self, j: Any) -> Vector:
@@ -71,6 +73,10 @@ class DrawWriter:
     def broadcast(self, name: str, j: Any) -> Vector:
         """Number `j` of the field `name` in all lanes."""
         return Vector(self.e, self.e.broadcast(self.e.offset(self.field[name], j)))
+
+    def translate(self, text: Callable[[Any], None], **more: Any) -> None:
+        """Write a text, whose argument has the fields and `more`."""
+        translate(self.e, text, f=SimpleNamespace(**self.arguments | more))
 
     def finish(self) -> None:
         """Write what follows once the numbers are drawn; nothing unless overridden."""
@@ -158,10 +164,6 @@ class NotesWriter(DrawWriter):
     x (D,) is the previous frame, then the one drawn, for the unit. The notes' logits are multiplied
     by `factor` (1,).
     """
-
-    def array(self, name: str) -> Pointer:
-        """A field for a text of `code.language`."""
-        return Pointer(self.field[name], self.e.real)
 
     @property
     def logits(self) -> Pointer | None:
@@ -316,13 +318,13 @@ def _write_samples(
     e, b, f = frame.e, frame.e.builder, frame.field
     e.copy(f["x"], f["line"], f["C"])
     affine(frame, f["weight"], f["bias"], f["parameters"], f["N"])
-    arguments = frame.signature.arguments(e, frame.fields) | {
-        "frame": Pointer(e.offset(f["frames"], e.mul(frame.n, f["D"])), e.real),
-        "uniform": Inline(lambda j: frame.first(frame.uniforms(j).value)),
-        "uniforms": Inline(lambda j: frame.uniforms(j).value),
-        "lanes": e.lanes, "at_zero": at_zero, **(calls(frame) if calls else {}),
-    }  # fmt: skip
-    translate(e, text, f=SimpleNamespace(**arguments))
+    frame.translate(
+        text,
+        frame=Pointer(e.offset(f["frames"], e.mul(frame.n, f["D"])), e.real),
+        uniform=Inline(lambda j: frame.first(frame.uniforms(j).value)),
+        uniforms=Inline(lambda j: frame.uniforms(j).value),
+        lanes=e.lanes, at_zero=at_zero, **(calls(frame) if calls else {}),
+    )  # fmt: skip
     e.copy(e.offset(f["line"], f["D"]), f["x"], f["C"])
     if not end:
         return None

@@ -21,7 +21,7 @@ from torch.nn import functional as F
 from seqmodel.config import Config
 from seqmodel.kernels import device
 from seqmodel.kernels.code.emit import PANEL, Emitter, panel_width, vector_lanes
-from seqmodel.kernels.code.language import Inline, translate
+from seqmodel.kernels.code.language import Inline
 from seqmodel.kernels.code.vectors import ACTIVATIONS, Vector
 from seqmodel.kernels.linear.matmul import matmul, packing
 from seqmodel.kernels.linear.sparse import INDEX, index_at, list_rows
@@ -408,27 +408,21 @@ def _write_draw(frame: LinearNotesWriter, at_zero: bool, onsets: bool) -> None:
 
     e.columns(D, limit)
     e.columns(f["K"], lambda k, lanes: activate(frame.output(e.add(D, k), lanes), k))
-    names = ("factor", "U", "state", "product", "bias", "limits", "past", "x")
-    arrays = {name: frame.array(name) for name in names}
-    notes = b.lshr(D, e.int(1)) if onsets else D
-    translate(
-        e, draw_numbers, **arrays, logits=frame.logits, D=D, P=P, notes=notes, fills=frame.fills,
-        dot=Inline(e.dot), add=Inline(add),
+    frame.translate(
+        draw_numbers, notes=b.lshr(D, e.int(1)) if onsets else D, logits=frame.logits,
+        fills=frame.fills, dot=Inline(e.dot), add=Inline(add),
     )  # fmt: skip
 
 
-def draw_numbers(
-    factor: Any, U: Any, state: Any, product: Any, bias: Any, limits: Any, past: Any, x: Any,
-    logits: Any, D: Any, P: Any, notes: Any, fills: bool, dot: Any, add: Any,
-) -> None:  # fmt: skip
+def draw_numbers(f: Any) -> None:
     """Draw each number given those before it; see `notes` for which strikes are free."""
-    for d in range(D):
-        logit = (dot(state, U[d * P :], P) + (product[d] + bias[d])) * factor[0]
-        if fills:
-            logits[d] = logit
-        one = logit > limits[d]
-        if d >= notes:
-            one = x[d - notes] > 0 and (one or past[d - notes] == 0)
-        x[d] = float(one)
+    for d in range(f.D):
+        logit = (f.dot(f.state, f.U[d * f.P :], f.P) + (f.product[d] + f.bias[d])) * f.factor[0]
+        if f.fills:
+            f.logits[d] = logit
+        one = logit > f.limits[d]
+        if d >= f.notes:
+            one = f.x[d - f.notes] > 0 and (one or f.past[d - f.notes] == 0)
+        f.x[d] = float(one)
         if one:
-            add(d)
+            f.add(d)

@@ -215,17 +215,14 @@ _BELOW = Signature(
 )
 
 
-def read_frames(
-    notes: Any, x: Any, work: Any, first: Any, last: Any, thread: Any, N: Any, D: Any, F: Any,
-    size: Any, onsets: bool,
-) -> None:  # fmt: skip
+def read_frames(f: Any, first: Any, last: Any) -> None:
     """The inputs of the notes of frames `first` to `last` from the notes below them."""
-    below = work[thread * (2 * D + WORK) :]
+    below = f.work[f.thread * (2 * f.D + WORK) :]
     for frame in range(first, last):
-        notes_here = notes[frame * F :]
-        begin_below(below, D)
-        for n in range(D):
-            read_below(below, D, n, x[(n * N + frame) * size :], onsets)
-            add_below(below, D, n, notes_here[n])
-            if onsets:
-                add_struck(below, D, n, notes_here[D + n])
+        notes = f.notes[frame * f.F :]
+        begin_below(below, f.D)
+        for n in range(f.D):
+            read_below(below, f.D, n, f.x[(n * f.N + frame) * f.size :], f.onsets)
+            add_below(below, f.D, n, notes[n])
+            if f.onsets:
+                add_struck(below, f.D, n, notes[f.D + n])

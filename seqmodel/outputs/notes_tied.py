@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Sequence
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,7 @@ from torch import Tensor, nn
 
 from seqmodel.data.dataset import Split
 from seqmodel.kernels.code.emit import INT
-from seqmodel.kernels.code.language import Inline, clear, copy, translate, unrolled
+from seqmodel.kernels.code.language import Inline, clear, copy, unrolled
 from seqmodel.kernels.code.vectors import Vector
 from seqmodel.kernels.linear.matmul import matmul, pack
 from seqmodel.kernels.run.calls import Call, Value, write_calls
@@ -221,16 +220,15 @@ def _write_draw(
         start = len(frame.signature.fields)
         write_calls(e, calls, b.gep(frame.fields, [e.int(start)], source_etype=INT))
 
-    arguments = frame.signature.arguments(e, frame.fields) | {
-        "logits": frame.logits or frame.array("scores"), "first_logits": frame.array("logits"),
-        "states": tuple(frame.array(f"state{k}") for k in range(len(sizes))),
-        "trails": tuple(frame.array(f"trail{k}") for k in range(len(sizes) if frame.fills else 0)),
-        "sizes": sizes, "fills": frame.fills, "onsets": onsets, "hits": hits,
-        "waits": first, "project": Inline(project),
-        "candidate": frame.n if frame.fills else 0, "dot": Inline(e.dot),
-        "multiply": Inline(multiply), "draw_one": Inline(draw_one), "advance": Inline(advance),
-    }  # fmt: skip
-    translate(e, draw_notes, f=SimpleNamespace(**arguments))
+    own = frame.arguments
+    frame.translate(
+        draw_notes, logits=frame.logits or own["scores"], first_logits=own["logits"],
+        states=tuple(own[f"state{k}"] for k in range(len(sizes))),
+        trails=tuple(own[f"trail{k}"] for k in range(len(sizes) if frame.fills else 0)),
+        sizes=sizes, fills=frame.fills, onsets=onsets, hits=hits, waits=first,
+        candidate=frame.n if frame.fills else 0, dot=Inline(e.dot), project=Inline(project),
+        multiply=Inline(multiply), draw_one=Inline(draw_one), advance=Inline(advance),
+    )  # fmt: skip
     return _ends(frame) if end else None
 
 

@@ -410,45 +410,41 @@ def resampled(
     return outputs["ancestors"]
 
 
-def weigh(
-    frames: Any, logits: Any, x: Any, free: Any, before: Any, at: Any, gains: Any, weights: Any,
-    chosen: Any, M: Any, F: Any, D: Any, ends: Any, over: Any, first: Any, last: Any,
-) -> None:  # fmt: skip
+def weigh(f: Any, first: Any, last: Any) -> None:
     """Choose one of each particle's candidates by the likelihood of what is given, and gain it."""
     for k in range(first, last):
         best = LOG_ZERO
-        for m in range(M):
-            place = (k * M + m) * F
-            gains[k * M + m] = log_given(
-                frames[place:], logits[place + k * M + m :], x, free, before[k * F :], F, D
-            )
-            best = max(best, gains[k * M + m])
+        for m in range(f.M):
+            place = (k * f.M + m) * f.F
+            logits = f.logits[place + k * f.M + m :]
+            f.gains[k * f.M + m] = log_given(f, f.frames[place:], logits, f.before[k * f.F :])
+            best = max(best, f.gains[k * f.M + m])
         total = 0.0
-        for m in range(M):
-            gain = gains[k * M + m] - best
+        for m in range(f.M):
+            gain = f.gains[k * f.M + m] - best
             total += exp(gain) if gain > MIN_EXPONENT else 0.0
-            gains[k * M + m] = total
-        weights[k] += best + log(total / M) if total > 0.0 else LOG_ZERO
-        if ends:
-            end = logits[k * M * (F + 1) + F]
-            weights[k] -= softplus(-end if over else end)
+            f.gains[k * f.M + m] = total
+        f.weights[k] += best + log(total / f.M) if total > 0.0 else LOG_ZERO
+        if f.ends:
+            end = f.logits[k * f.M * (f.F + 1) + f.F]
+            f.weights[k] -= softplus(-end if f.over else end)
         count = 0
-        for m in range(M - 1):
-            count += gains[k * M + m] <= at[k] * total
-        chosen[k] = count
+        for m in range(f.M - 1):
+            count += f.gains[k * f.M + m] <= f.at[k] * total
+        f.chosen[k] = count
 
 
-def log_given(frame: Any, logits: Any, x: Any, free: Any, before: Any, F: Any, D: Any) -> Any:
+def log_given(f: Any, frame: Any, logits: Any, before: Any) -> Any:
     """log p of a frame's given numbers, by which its candidates are weighted."""
     nats = 0.0
     product = 1.0
-    for j in range(F):
-        if not free[j]:
-            if frame[j] != x[j]:
+    for j in range(f.F):
+        if not f.free[j]:
+            if frame[j] != f.x[j]:
                 nats = -LOG_ZERO
             # The strike of a note that does not sound, or did not before, is determined by that.
-            if j < D or (frame[j - D] and before[j - D]):
-                z = -logits[j] if x[j] else logits[j]
+            if j < f.D or (frame[j - f.D] and before[j - f.D]):
+                z = -logits[j] if f.x[j] else logits[j]
                 nats += max(z, 0.0)
                 size = max(z, -z)
                 product *= 1.0 + exp(-size) if size < -MIN_EXPONENT else 1.0

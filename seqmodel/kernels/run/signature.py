@@ -6,7 +6,7 @@ the calls refer to them by name. Without the check, a wrong shape would read or 
 buffer.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, NoReturn
 
@@ -96,14 +96,14 @@ class Signature:
             found[name] = b.load(place, name, typ=INT if k < integers else POINTER)
         return found
 
-    def arguments(self, e: Emitter, array: Any) -> dict[str, Any]:
-        """The fields as arguments of a text; arrays are of int64, reals or bytes."""
+    def arguments(self, e: Emitter, fields: Mapping[str, Any]) -> dict[str, Any]:
+        """The loaded fields as a text's own; arrays are of int64, reals or bytes."""
         types: dict[Any, Any] = {torch.int64: INT, torch.float32: ir.FloatType()}
         types[torch.uint8] = ir.IntType(8)
         kinds = {one.name: types.get(one.dtype, e.real) for one in self.arrays}
         return {
             name: Pointer(field, kinds[name]) if name in kinds else field
-            for name, field in self.load(e, array).items()
+            for name, field in fields.items()
         }
 
     def layout(

@@ -89,7 +89,8 @@ def compile_text(
     parameters = inspect.signature(text).parameters
     with function(module, name, [POINTER, INT, INT], itemsize) as (entry, fields, thread, threads):
         e = Emitter(entry.builder, itemsize, lanes)
-        arguments = signature.arguments(e, fields) | constants | {"thread": thread, "lanes": lanes}
+        arguments = signature.arguments(e, signature.load(e, fields)) | constants
+        arguments |= {"thread": thread, "lanes": lanes}
         arguments["first"], arguments["last"] = e.share(arguments[over], thread, threads)
         arguments["lane"] = ir.Constant(ir.VectorType(INT, lanes), list(range(lanes)))
         arguments["f"] = SimpleNamespace(**arguments)

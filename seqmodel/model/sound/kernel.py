@@ -121,58 +121,55 @@ def _kernel(predictors: Predictors, dtype: torch.dtype, lanes: int) -> Kernel:
 # ---- texts of `kernels.code.language`; p is the predictors --------------------------------------
 
 
-def read_pieces(
-    samples: Any, noise: Any, kept: Any, known: Any, strengths: Any, ends: Any, x: Any, work: Any,
-    first: Any, last: Any, thread: Any, T: Any, B: Any, S: Any, noisy: Any, lane: Any, lanes: int,
-    p: Any,
-) -> None:  # fmt: skip
+def read_pieces(f: Any, first: Any, last: Any, lane: Any) -> None:
     """The features x (T, B, I) and the memories `kept` (B, K) of groups of pieces.
 
     `work` holds the memories of a group, with the lanes side by side and T places after each line
     for what is to come. Lanes without a piece repeat the last one and write the same numbers.
     """
+    p = f.p
     for group in range(first, last):
-        own = work[thread * S * lanes :]
+        own = f.work[f.thread * f.S * f.lanes :]
         memory = side_by_side(own)
         stop = 0
-        for k in range(lanes):
-            piece = min(group * lanes + k, B - 1)
-            move_memory(kept[piece * p.memory_size :], own[k:], T, 0, lanes, False, p)
-            stop = max(stop, ends[piece])
-        pieces = min(group * lanes + lane, B - 1)
+        for k in range(f.lanes):
+            piece = min(group * f.lanes + k, f.B - 1)
+            move_memory(f, f.kept[piece * p.memory_size :], own[k:], 0, False)
+            stop = max(stop, f.ends[piece])
+        pieces = min(group * f.lanes + lane, f.B - 1)
         for t in range(stop):
-            place = t * B + pieces
-            advance(memory, samples[place] * FULL, noise, place, noisy, T, t + 1, p)
-            write_features(memory, known, strengths, x[place * p.input_size :], T, t + 1, p)
-            for k in range(lanes):
-                piece = min(group * lanes + k, B - 1)
-                if ends[piece] == t + 1:
-                    move_memory(kept[piece * p.memory_size :], own[k:], T, t + 1, lanes, True, p)
-        for t in range(stop, T):
-            row = x[(t * B + pieces) * p.input_size :]
+            place = t * f.B + pieces
+            advance(memory, f.samples[place] * FULL, f.noise, place, f.noisy, f.T, t + 1, p)
+            write_features(f, memory, f.x[place * p.input_size :], f.T, t + 1)
+            for k in range(f.lanes):
+                piece = min(group * f.lanes + k, f.B - 1)
+                if f.ends[piece] == t + 1:
+                    move_memory(f, f.kept[piece * p.memory_size :], own[k:], t + 1, True)
+        for t in range(stop, f.T):
+            row = f.x[(t * f.B + pieces) * p.input_size :]
             for n in range(p.input_size):
                 row[n] = 0.0
 
 
-def read_sample(
-    samples: Any, noise: Any, kept: Any, known: Any, strengths: Any, x: Any, p: Any
-) -> None:
+def read_sample(f: Any) -> None:
     """The same for one sample of one piece, in place."""
+    p = f.p
     for n in unrolled(len(p.line_names)):
-        line = kept[p.starts[p.line_names[n]] :]
+        line = f.kept[p.starts[p.line_names[n]] :]
         copy(line[1:], line, p.lines[p.line_names[n]] - 1)
-    memory = side_by_side(kept)
-    advance(memory, side_by_side(samples)[0] * FULL, noise, 0, 0, 0, 0, p)
-    write_features(memory, known, strengths, side_by_side(x), 0, 0, p)
+    memory = side_by_side(f.kept)
+    advance(memory, side_by_side(f.samples)[0] * FULL, f.noise, 0, 0, 0, 0, p)
+    write_features(f, memory, side_by_side(f.x), 0, 0)
 
 
-def move_memory(kept: Any, memory: Any, T: Any, t: Any, lanes: int, back: bool, p: Any) -> None:
+def move_memory(f: Any, kept: Any, memory: Any, t: Any, back: bool) -> None:
     """Copy a piece's memory into `work` before its first sample, or back after t of them."""
-    move(kept, memory, p.starts["samples"], lanes, back)
+    p = f.p
+    move(kept, memory, p.starts["samples"], f.lanes, back)
     for n in unrolled(len(p.line_names)):
         name = p.line_names[n]
-        place = start_of(name, T, t, p) * lanes
-        move(kept[p.starts[name] :], memory[place:], p.lines[name], lanes, back)
+        place = start_of(name, f.T, t, p) * f.lanes
+        move(kept[p.starts[name] :], memory[place:], p.lines[name], f.lanes, back)
 
 
 def move(kept: Any, memory: Any, count: Any, lanes: int, back: bool) -> None:
@@ -328,7 +325,7 @@ def find_pitch(memory: Any, line: Any, p: Any) -> None:
     memory[p.starts["peak"]] = peak / energy
 
 
-def write_features(memory: Any, known: Any, strengths: Any, x: Any, T: Any, t: Any, p: Any) -> None:
+def write_features(f: Any, memory: Any, x: Any, T: Any, t: Any) -> None:
     """The features x (I,) after t samples, all about 1 in size or less and limited.
 
     In order (those over a level are limited to +- `CLIP`):
@@ -346,6 +343,7 @@ def write_features(memory: Any, known: Any, strengths: Any, x: Any, T: Any, t: A
     - how certain the recording's grid is, and the grid, full scale being 1;
     - the anchor and the level `slow`, full scale being 1, both steered (`steering.py`).
     """
+    p = f.p
     anchor = predicted(memory, 0, p)
     slow = level_of(memory, "slow", p)
     inverse = 1.0 / slow
@@ -375,11 +373,11 @@ def write_features(memory: Any, known: Any, strengths: Any, x: Any, T: Any, t: A
     period[2 * TAPS + 1] = memory[p.starts["peak"]]
     period[2 * TAPS + 2] = log(memory[p.starts["lag"]] * (1 / p.pitch.longest)) * (1 / LOG_2)
     if p.combinations > 0:
-        write_course(memory, known, x[p.columns["course"].start :], p)
+        write_course(memory, f.known, x[p.columns["course"].start :], p)
     grid = x[p.columns["grid"].start :]
-    grid[0] = certainty(memory, known[0], p)
+    grid[0] = certainty(memory, f.known[0], p)
     grid[1] = memory[p.starts["grid"]] * (1 / FULL)
-    write_anchor(memory, known, strengths, x, T, t, p)
+    write_anchor(memory, f.known, f.strengths, x, T, t, p)
 
 
 def predicted(memory: Any, n: int, p: Any) -> Any:
