@@ -14,7 +14,6 @@ from seqmodel import config, model
 from seqmodel.errors import SeqmodelError
 from seqmodel.evaluation.likelihood import likelihood
 from seqmodel.export.onnx.model import export_graph
-from seqmodel.kernels.code.language import translate
 from seqmodel.outputs import registry
 from seqmodel.outputs.draws import NotesDraw
 from seqmodel.runs.folder import load_run
@@ -48,15 +47,15 @@ def fading(example, monkeypatch):
     return example(Path(model.__file__).with_name("README.md"), "fading")
 
 
-def draw_chain(h, V, c, A, limits, factor, x, D, H):
+def draw_chain(f):
     """Each note given those below it: one where its logit exceeds that of its uniform."""
-    for k in range(D):
-        logit = c[k]
-        for j in range(H):
-            logit += V[k * H + j] * h[j]
+    for k in range(f.D):
+        logit = f.c[k]
+        for j in range(f.H):
+            logit += f.V[k * f.H + j] * f.h[j]
         for j in range(k):
-            logit += A[k * D + j] * x[j]
-        x[k] = float(logit * factor[0] > limits[k])
+            logit += f.A[k * f.D + j] * f.x[j]
+        f.x[k] = float(logit * f.factor[0] > f.limits[k])
 
 
 def write_chain(frame, at_zero):
@@ -66,8 +65,7 @@ def write_chain(frame, at_zero):
         frame.e.store(limits, frame.e.offset(frame.field["limits"], j), lanes)
 
     frame.e.columns(frame.field["D"], limit)
-    arrays = {name: frame.array(name) for name in ("h", "V", "c", "A", "limits", "factor", "x")}
-    translate(frame.e, draw_chain, **arrays, D=frame.field["D"], H=frame.field["H"])
+    frame.translate(draw_chain)
 
 
 def compiled_draw(output, setting):
