@@ -26,6 +26,7 @@ SETTINGS = ("model=frame-wise", "hidden=5", "epochs=3", "dropout=0", "batch_size
 OPTIONS = [word for setting in SETTINGS for word in ("--set", setting)]
 PAPER = ["--units", "tanh,gru", "--search", "paper", "--trials", 3, "--seeds", 2, *OPTIONS]
 TWO = [*PAPER, "--jobs", 2]
+ENDLESS = ["--set", "epochs=100000", "--set", "patience=100000"]
 ASKED_IN_VAIN = (
     r"(Traceback .*\n(  .*\n)*"
     r"  File .*/multiprocessing/(reduction|spawn)\.py.*, in (recvfds|_main)\n(    .*\n)+"
@@ -160,11 +161,11 @@ def epochs():
     return {path: path.read_bytes() for path in Path("e").glob("runs/data/*/*/metrics.jsonl")}
 
 
-def begin(data, **environment):
+def begin(data, *more, **environment):
     """Start the command as the leader of its own process group, with its messages in a file."""
     with Path("messages").open("w") as file:
         options = {"stderr": file, "start_new_session": True, "env": ENVIRONMENT | environment}
-        return start("compare", data, *TWO, "--out", "e", "-q", **options)
+        return start("compare", data, *TWO, *more, "--out", "e", "-q", **options)
 
 
 def ended(command):
@@ -196,7 +197,7 @@ def test_the_end_of_a_terminal_keeps_what_is_done(data, call):
 
     Not while a kernel is compiled: what arrives as llvmlite frees its objects, Python also prints.
     """
-    command = begin(data)
+    command = begin(data, *ENDLESS)
     waited(lambda: list(Path("e").glob("runs/data/*/*/last.safetensors")))
     os.killpg(command.pid, signal.SIGHUP)
     assert ended(command) == 128 + signal.SIGHUP
@@ -208,7 +209,7 @@ def test_the_end_of_a_terminal_keeps_what_is_done(data, call):
 def test_status_shows_what_another_process_runs(data, call):
     """Guards against progress within an epoch (of ten minutes, say) that only the parent knows."""
     options = ["--units", "gru", "--search", "paper", "--trials", 2, "--jobs", 1, *OPTIONS]
-    options += ["--set", "epochs=100000", "--set", "patience=100000", "--out", "e", "-q"]
+    options += [*ENDLESS, "--out", "e", "-q"]
 
     def timed():
         shown = call("compare", "--status", "--out", "e", "--json")
@@ -341,7 +342,7 @@ def test_a_pipe_in_place_of_a_journal_or_its_lock_is_one_line(data, name):
 
 def test_ctrl_c_while_processes_load_is_one_line(data):
     """Otherwise their tracebacks would fill the terminal after a mistyped command is stopped."""
-    command = begin(data, **{LOADS_ANEW: "1"})
+    command = begin(data, *ENDLESS, **{LOADS_ANEW: "1"})
     waited(lambda: any(map(heeds_ctrl_c, servers_of(command.pid))))
     os.killpg(command.pid, signal.SIGINT)
     assert ended(command) == 130

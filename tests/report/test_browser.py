@@ -15,6 +15,7 @@ from seqmodel.experiment.jobs import Worker
 from seqmodel.experiment.output import write_results
 from seqmodel.experiment.plan import Plan, default_space, sources_of, variants_of
 from seqmodel.experiment.studies import Studies, open_storage
+from seqmodel.files import write_file
 from seqmodel.media.samples import Picture
 from seqmodel.media.sound import write_sound
 from seqmodel.report.page.parts import (
@@ -110,10 +111,11 @@ def test_a_click_on_a_picture_plays_from_there(chrome, page, number):
     """One at a time, mp3 and flac; the cursor and the place clicked are where that second is."""
     chrome.open(page)
     assert chrome.run(f"[...{AUDIO}].every((audio) => audio.paused)")
+    chrome.run(f"{AUDIO}.forEach((audio) => {{ audio.playbackRate = 0.1; }})")  # not over too soon
     figure = f":nth-child({number + 1} of .sample)"
     chrome.click(f":nth-child({2 - number} of .sample) .time", 0.1)
     chrome.click(f"{figure} .time", 0.5)
-    chrome.wait(f"{AUDIO}[{number}].currentTime > 1.6")
+    chrome.wait(f"{AUDIO}[{number}].currentTime > 1.55")
     assert chrome.run(f"{AUDIO}[{number}].duration") == pytest.approx(SECONDS, abs=0.1)
     assert chrome.run(f"[...{AUDIO}].map((audio) => audio.paused)") == [number == 1, number == 0]
     chrome.run(f"{AUDIO}[{number}].pause()")
@@ -241,7 +243,7 @@ def test_a_page_follows_training(chrome, run_folder, tmp_path):
         chrome.run("(window.same = true, document.querySelector('.entry').click(), 0)")
         last = json.loads(lines[-1])
         more = json.dumps({**last, "epoch": last["epoch"] + 1, "updates": 2 * last["updates"]})
-        metrics.write_text("\n".join([*lines, more, ""]))
+        write_file(metrics, "\n".join([*lines, more, ""]).encode())
         chrome.wait(f"{points} === {len(lines) + 1}")
         assert chrome.run("window.same")
         assert chrome.run("document.querySelectorAll('.chart tbody tr:not([hidden])').length") == 0
