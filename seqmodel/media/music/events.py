@@ -31,8 +31,8 @@ END_OF_TRACK = 0x2F
 TEXT = 0x01
 NOTE_OFF, NOTE_ON, AFTERTOUCH, CONTROL, PROGRAM = 0x80, 0x90, 0xA0, 0xB0, 0xC0
 """Of channel messages, the first four bits; AFTERTOUCH is a single key's."""
-VOLUME, PAN = 7, 10
-"""Controllers of a channel's sound."""
+BANK, VOLUME, PAN = (0, 32), 7, 10
+"""Controllers of a channel's sound; the bank's two say which programs the next change is among."""
 SUSTAIN, DOWN = 64, 64
 """The controller of the sustain pedal, and the least value that holds it down."""
 

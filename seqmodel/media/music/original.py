@@ -9,9 +9,9 @@ of running status. Where notes are drawn,
   if that agrees, and later if the drawn music holds it on;
 - a note that lasts beyond begins anew, in its own track, if nothing drawn leads into it;
 - drawn notes get a new track, or one for each part that the run knows, and a new channel if one is
-  free, with the volume and pan of the notes that they replace; or they continue a track of the
-  file: the one asked for, or one of the same name, such as one left by an earlier drawing. They
-  begin and end at the tick nearest to their frames, at the file's tempos.
+  free, with the bank, volume and pan of the notes that they replace; or they continue a track of
+  the file: the one asked for, or one of the same name, such as one left by an earlier drawing.
+  They begin and end at the tick nearest to their frames, at the file's tempos.
 
 If only the beginning of a file is continued, it is cut off there: later events are dropped, what
 still sounds and is not drawn ends, and a pressed pedal is released.
@@ -430,9 +430,9 @@ class Original:
             return track, DRUM_CHANNEL, head
         free = [channel for channel in self._free_channels() if channel not in used_channels]
         if not own and free:
-            head.append((0, smf.FIRST, bytes([smf.PROGRAM | free[0], part.program])))
             for number, value in self._mix(nearby, first):
                 head.append((0, smf.FIRST, bytes([smf.CONTROL | free[0], number, value])))
+            head.append((0, smf.FIRST, bytes([smf.PROGRAM | free[0], part.program])))
             return track, free[0], head
         (channel,) = _commonest(own) or self._channel_of_most(nearby) or [0]
         return track, channel, head
@@ -449,12 +449,16 @@ class Original:
         return program
 
     def _mix(self, nearby: Sequence[int], tick: int) -> Iterator[tuple[int, int]]:
-        """Volume and pan, where stated by a tick, of the channel of most of the notes `nearby`."""
+        """Volume and pan, where stated by a tick, of the channel of most of the notes `nearby`.
+
+        Before them its bank, unless programs are those of parts.
+        """
         events, most = self._file.events, self._channel_of_most(nearby)
         stated = np.isin(events.status, [smf.CONTROL | channel for channel in most])
         numbers = np.flatnonzero(stated & (events.ticks <= tick))
         at = events.at[numbers[np.argsort(events.ticks[numbers], kind="stable")]]
-        for controller in (smf.VOLUME, smf.PAN):
+        bank = () if self._frame.parts and self._into is None else smf.BANK
+        for controller in (*bank, smf.VOLUME, smf.PAN):
             for value in events.data[at + 1][events.data[at] == controller][-1:].tolist():
                 yield controller, value & 127
 

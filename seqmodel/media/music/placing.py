@@ -205,7 +205,7 @@ def place(score: Score, frame: PianoRollFrames, *, transpose: int = 0) -> Placed
     if length > MAX_FRAMES:
         coarser = "fewer --steps-per-beat" if grid.steps_per_beat else "a longer --step-seconds"
         raise SourceError(
-            f"has {length} frames at {grid}, more than the {MAX_FRAMES} a piece may have", coarser
+            f"has {length:,} frames at {grid}, above the {MAX_FRAMES:,} a piece may have", coarser
         )
     if length == 0:
         raise SourceError(f"ends within half a step ({grid})")

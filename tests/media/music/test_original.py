@@ -327,7 +327,8 @@ def test_real_time_follows_the_tempos_before_the_cut(song):
 def test_drawn_notes_have_the_files_key_and_all_move_together(song):
     """But for drums; the program is the last on a tick of the track of most notes replaced.
 
-    So are volume and pan, or the drawn instrument would sound at a player's default level.
+    So are volume and pan, or the drawn instrument would sound at a player's default level, and its
+    bank, which a player reads before the program, or it would be another instrument.
     """
     file = mido.MidiFile(song)
     ((track, k),) = [
@@ -337,7 +338,8 @@ def test_drawn_notes_have_the_files_key_and_all_move_together(song):
         if message.type == "program_change" and message.program == 73
     ]
     pan = mido.Message("control_change", channel=track[k].channel, control=10, value=20)
-    track[k : k + 1] = track[k].copy(program=5), track[k].copy(time=0), pan
+    banks = pan.copy(control=0, value=8), pan.copy(control=32, value=1)
+    track[k : k + 1] = track[k].copy(program=5), *banks, track[k].copy(time=0), pan
     file.tracks[1].append(mido.Message("program_change", program=11))
     file.tracks[1].append(pan.copy(value=99))
     file.save(song)
@@ -346,9 +348,12 @@ def test_drawn_notes_have_the_files_key_and_all_move_together(song):
     _, data = redrawn(song, stretch(64, 16, 32), states, transposed=-5)
     drawn = read(data).tracks[4]
     assert [each[:3] for each in notes_of(drawn)] == [(1920, 2400, 60)]
-    assert mido.Message("program_change", channel=2, program=73) in drawn
-    controls = [message for message in drawn if message.type == "control_change"]
-    assert controls == [pan.copy(channel=2, control=7, value=90), pan.copy(channel=2)]
+    program = mido.Message("program_change", channel=2, program=73)
+    sound = [*banks, pan.copy(control=7, value=90), pan]
+    assert [message for message in drawn if message.type in ("control_change", program.type)] == [
+        *(control.copy(channel=2) for control in sound),
+        program,
+    ]
     _, data = redrawn(song, stretch(64, 16, 32), states, transposed=-5, semitones=2)
     moved, before = read(data), mido.MidiFile(song)
     assert [each[:3] for each in notes_of(moved.tracks[4])] == [(1920, 2400, 62)]
