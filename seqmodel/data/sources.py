@@ -250,7 +250,7 @@ def _csv_labels(file: Path, paths: Collection[Path]) -> dict[Path, dict[str, str
     """The labels of the files that rows name, from the CSV file's folder or the working one."""
     try:
         text = io.StringIO(read_bytes(file).decode("utf-8-sig"), newline="")
-        header, *rows = [row for row in csv.reader(text) if any(row)] or [[]]
+        header, *rows = [row for row in csv.reader(text, skipinitialspace=True) if any(row)] or [[]]
     except (ValueError, csv.Error) as error:
         raise SeqmodelError(f"{file} is not a CSV file in UTF-8: {error}") from error
     names = [name for name in header if name != "path"]

@@ -55,7 +55,7 @@ def label_ids(known: KnownLabels, labels: Labels) -> list[int]:
 
 def natsorted(values: Iterable[str]) -> tuple[str, ...]:
     """Numbers by value, then the rest alphabetically."""
-    return tuple(sorted(values, key=lambda v: (not v.isdecimal(), len(v) * v.isdecimal(), v)))
+    return tuple(sorted(values, key=lambda v: (not v.isdecimal(), v.zfill(99 * v.isdecimal()), v)))
 
 
 def combinations(options: Sequence[str], known: KnownLabels, run: object) -> list[Labels]:

@@ -124,7 +124,8 @@ def test_labels_come_from_folders_and_tables(call, told):
     call_ok("prepare", *sources, "--labels", "{kind}/*/{n}", "-o", "b")
     assert labels_of("b")["01"] == {"kind": "jigs", "n": "01"}
     Path("t.csv").write_text(
-        'path,odd,key\njigs/train/00.mid,"a=b,🎹",C\njigs/train/01.mid,,D\nwaltzes/train/10.mid,c\n'
+        'path, odd, key\njigs/train/00.mid, "a=b,🎹",C\n'
+        "jigs/train/01.mid,,D\nwaltzes/train/10.mid,c\n"
     )
     said = call_ok("prepare", *sources, "--labels", "t.csv", "-o", "c").err
     assert "2 of 4 files have no odd" in said

@@ -79,6 +79,7 @@ def test_what_is_asked_for():
     """Guards ranges by the alphabet, where 10 comes before 2, and values with signs of ours."""
     known = {"n": natsorted(["10", "2", "1", "x"]), "odd": ("a..b", "a=b", "a,b", "🎹")}
     assert known["n"] == ("1", "2", "10", "x")
+    assert natsorted(["10", "3", "02"]) == ("02", "3", "10")
     asked = combinations(["n=1..10"], known, "run")
     assert asked == [{"n": "1"}, {"n": "2"}, {"n": "10"}]
     for value in known["odd"]:
