@@ -161,7 +161,7 @@ def read_score(data: bytes, *, restrike: Restrike = "close", hits: bool = False)
     Memory is bounded by a multiple of the file's size, whatever lengths it claims. SourceError if
     nothing can be read.
     """
-    file_format, division, events, repairs = read_events(data)
+    file_format, division, events, repairs, _ = read_events(data)
     ticks_per_unit, smpte_tempo = _parse_division(division)
     meters, keys, names, ends = _read_metas(events, repairs)
     tempo_tick, tempo = np.array([0]), np.array([smpte_tempo])
@@ -214,6 +214,8 @@ class MidiEvents(NamedTuple):
     division: int
     events: Events
     repairs: Counter[str]
+    more: bytes
+    """The chunks after the tracks, such as lyrics in a form of their own."""
 
 
 def read_events(data: bytes) -> MidiEvents:
@@ -225,13 +227,13 @@ def read_events(data: bytes) -> MidiEvents:
     file_format, declared, division = struct.unpack_from(">HHH", data, start + 8)
     _parse_division(division)
     repairs = Counter[str]()
-    tracks = _find_tracks(data, start + 8 + size, declared, repairs)
+    tracks, end = _find_tracks(data, start + 8 + size, declared, repairs)
     if file_format == 2:
         repairs["format 2, its patterns read one after the other"] += 1
     elif file_format > 2:
         repairs[f"unknown format {file_format} read as format 1"] += 1
     events = Events(data, tracks, in_turn=file_format == 2)
-    return MidiEvents(file_format, division, events, repairs)
+    return MidiEvents(file_format, division, events, repairs, _chunks(data, end))
 
 
 def is_midi(path: Path) -> bool:
@@ -277,8 +279,13 @@ def _parse_division(division: int) -> tuple[int, int | None]:
     return 3 * ticks, SMPTE_TEMPO[rate]
 
 
-def _find_tracks(data: bytes, position: int, declared: int, repairs: Counter[str]) -> list[Track]:
-    """The tracks from `position` on, no more than announced: the rest may be an earlier file's."""
+def _find_tracks(
+    data: bytes, position: int, declared: int, repairs: Counter[str]
+) -> tuple[list[Track], int]:
+    """The tracks from `position` on, and where they end.
+
+    No more than announced: the rest may be an earlier file's.
+    """
     tracks = list[Track]()
     expected = declared or len(data)  # 0: its writer never updated the header
     while len(tracks) < expected and 0 <= position <= len(data) - 8:
@@ -294,7 +301,18 @@ def _find_tracks(data: bytes, position: int, declared: int, repairs: Counter[str
         raise SourceError("has no track (it is cut short, or was never finished)")
     if len(tracks) < declared:
         repairs[f"{len(tracks)} of {declared} tracks found"] += 1
-    return tracks
+    return tracks, position
+
+
+def _chunks(data: bytes, start: int) -> bytes:
+    """The whole chunks from `start` on, up to a track or the header of another file."""
+    end = start
+    while (name := data[end : end + 4]).isalpha() and name not in (b"MThd", b"MTrk"):
+        after = end + 8 + int.from_bytes(data[end + 4 : end + 8])
+        if after > len(data):
+            break
+        end = after
+    return data[start:end]
 
 
 def _find_track(data: bytes, start: int, size: int, repairs: Counter[str]) -> tuple[Track, int]:

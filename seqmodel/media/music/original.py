@@ -496,7 +496,7 @@ class Original:
             last = last if end is None else min(last, end)
             chunks.append(smf.track_chunk([*timed, *added.get(track, ())], last))
         kind = 0 if self._file.format == 0 and len(chunks) == 1 else 1
-        return smf.midi_file(kind, self._file.division, chunks)
+        return smf.midi_file(kind, self._file.division, chunks) + self._file.more
 
 
 def _commonest(channels: Sequence[int]) -> list[int]:

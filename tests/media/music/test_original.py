@@ -449,6 +449,16 @@ def test_formats(tmp_path):
         Original(path, BEATS, transposed=0)
 
 
+def test_chunks_of_other_programs_stay(tmp_path):
+    """Some keep lyrics and chords there, after the tracks."""
+    path = save(tmp_path / "xf.mid", [note(0, 480, 60) + note(480, 960, 62)])
+    chunks = b"XFIH\0\0\0\3abcXFKM\0\0\0\0"
+    path.write_bytes(path.read_bytes() + chunks + b"XFKM\0\0\0\2a")  # the last is cut short
+    _, data = redrawn(path, stretch(8, 4, 8))
+    assert data.endswith(b"\xff\x2f\0" + chunks)
+    assert len(read(data).tracks) == 2
+
+
 def test_where_all_channels_are_taken(tmp_path):
     """Drawn notes share one with those they replace, and change no program."""
     tracks = [note(0, 960, 60 + channel, channel) for channel in range(16)]
