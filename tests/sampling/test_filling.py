@@ -19,7 +19,15 @@ from seqmodel.outputs.bernoulli import BernoulliOutput, TiedBernoulliOutput
 from seqmodel.outputs.nade import NadeOutput
 from seqmodel.outputs.note_unit import NoteUnitOutput
 from seqmodel.outputs.notes_tied import below_size
-from seqmodel.sampling.filling import FRAMES_AHEAD, FRAMES_SEEN, SURVIVORS, Filler, _Pass
+from seqmodel.sampling.filling import (
+    FRAMES_AHEAD,
+    FRAMES_SEEN,
+    SURVIVORS,
+    WEIGH,
+    Filler,
+    _Pass,
+    run,
+)
 
 pytestmark = pytest.mark.usefixtures("unoptimised")
 
@@ -205,6 +213,18 @@ def test_sweeps_decide_by_the_rest_as_it_is(monkeypatch):
     free[4:, :2] = True
     Filler(build("nade", 9, seed=4), particles=2, candidates=2).fill(piece, free, seed=1, sweeps=2)
     assert decided
+
+
+def test_a_given_strike_is_weighed_by_each_particles_own_previous_frame():
+    """It is determined after silence, and only then."""
+    logits, weights = np.array([[[1.0, 2.0, 0.0]]] * 2), np.zeros(2)
+    run(
+        WEIGH, N=2, M=1, F=2, D=1, ends=0, over=0, frames=np.ones((2, 1, 2), np.uint8),
+        logits=logits, x=np.ones(2, np.uint8), free=np.zeros(2, np.uint8),
+        before=np.array([[0, 0], [1, 1]], np.uint8), at=np.zeros(2), weights=weights,
+    )  # fmt: skip
+    note, strike = -np.log1p(np.exp(-logits[0, 0, :2]))
+    np.testing.assert_allclose(weights, [note, note + strike])
 
 
 @pytest.mark.parametrize("given", [0, 4])
