@@ -150,8 +150,12 @@ class Plan:
         for name, fingerprint in theirs.items():
             if ours.get(name, fingerprint) != fingerprint:
                 return f"data of {name}"
-        if not theirs.keys() <= ours.keys():
-            return "datasets"
+        for what, own, others in (
+            ("datasets", ours, theirs),
+            ("variants", *({v.name: v for v in p.variants} for p in (self, other))),
+        ):
+            if missing := [name for name in others if name not in own]:
+                return f"{what} (to extend it, list its {listed(missing)} too)"
         if not all(variant in self.variants for variant in other.variants):
             return "variants"
         for name in ("trials", "seeds"):

@@ -227,8 +227,10 @@ class Unit(Layer):
             raise ValueError(f"x must be (T >= 1, B, {self.input_size}), not {tuple(x.shape)}")
         T, B, _ = x.shape
         case = self.case(B)
-        if torch.is_autocast_enabled(case.device.type):
-            with torch.autocast(case.device.type, enabled=False):
+        kind = case.device.type
+        # torch raises an error where a kind of device, such as meta, has no autocast.
+        if torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind):
+            with torch.autocast(kind, enabled=False):
                 if isinstance(state, tuple | list):
                     state = tuple(map(self._cast, state))
                 return self.over(self._cast(x), state, lengths)

@@ -80,10 +80,16 @@ def test_an_experiment_may_move_and_grow_and_never_shrinks(plan):
         grown = replace(plan, **{name: more})
         assert (grown.differs(plan), plan.differs(grown)) == (None, name)
         assert plan.at_least(grown) == grown.at_least(plan) == grown
-    fewer = replace(plan, variants=plan.variants[:2])
-    assert (plan.differs(fewer), fewer.differs(plan)) == (None, "variants")
+    fewer = replace(plan, variants=plan.variants[:-1])
+    says = f"variants (to extend it, list its {plan.variants[-1].name} too)"
+    assert (plan.differs(fewer), fewer.differs(plan)) == (None, says)
+    another = replace(plan, variants=(*fewer.variants, Variant(plan.variants[-1].name, {})))
+    assert another.differs(plan) == "variants"
     two = replace(plan, sources=(*plan.sources, Source("other", "/other", "1")))
-    assert (two.differs(plan), plan.differs(two)) == (None, "datasets")
+    assert (two.differs(plan), plan.differs(two)) == (
+        None,
+        "datasets (to extend it, list its other too)",
+    )
 
 
 def test_the_papers_rates_are_log_uniform_and_the_same_for_all():

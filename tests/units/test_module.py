@@ -101,6 +101,13 @@ def test_bad_arguments_are_a_value_error(arguments, message):
         make("lstm", 3, 4)(**{"x": torch.zeros(5, 2, 3), **arguments})
 
 
+def test_a_unit_runs_on_the_meta_device():
+    """Guards against asking torch for autocast there, which is an error."""
+    h, state = make("gru", 3, 4, layers=2).to("meta")(torch.zeros(5, 2, 3, device="meta"))
+    assert h.shape == (5, 2, 4)
+    assert h.device == state[1].h.device == torch.device("meta")
+
+
 def test_a_type_or_device_unlike_the_weights_is_a_value_error():
     """Guards against float64 data read as float32, or a state left on another device."""
     unit, x = make("lstm", 3, 4), torch.zeros(5, 2, 3)
