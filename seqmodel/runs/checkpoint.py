@@ -38,7 +38,11 @@ def save_checkpoint(path: Path, tensors: Mapping[str, Tensor], content: Mapping[
 
 def checkpoint_bytes(tensors: Mapping[str, Tensor], content: Mapping[str, Any]) -> bytes:
     """A checkpoint of `tensors`, from any device, and of `content`: JSON, so without nan."""
-    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    # Copies, because safetensors refuses tensors that share memory, such as tied weights.
+    tensors = {
+        name: tensor.detach().cpu().clone(memory_format=torch.contiguous_format)
+        for name, tensor in tensors.items()
+    }
     text = json.dumps(content, allow_nan=False)
     metadata = {"format": FORMAT, "version": VERSION, "content": text}
     metadata["sha256"] = _checksum(tensors, text)

@@ -51,6 +51,16 @@ def not_loaded(path, *parts):
     refused(lambda: load_checkpoint(path), path, *parts)
 
 
+def test_tensors_may_share_memory(tmp_path):
+    """Guards against a run that cannot be saved because the user's module ties two weights."""
+    tied = torch.arange(6.0).view(2, 3)
+    save_checkpoint(tmp_path / "tied", {"model.U": tied, "model.V": tied, "model.b": tied[0]}, {})
+    tensors, _ = load_checkpoint(tmp_path / "tied")
+    assert tensors["model.U"].equal(tied)
+    assert tensors["model.V"].equal(tied)
+    assert tensors["model.b"].equal(tied[0])
+
+
 def test_the_layout_is_stable(path):
     """What safetensors alone reads from it; a new layout needs a new version."""
     assert_same(load_checkpoint(path))
