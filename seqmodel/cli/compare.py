@@ -262,7 +262,10 @@ def _run(
         if limit:
             (folder / ANSWER).unlink(missing_ok=True)  # it will be replaced
     if limit:
-        message(_ahead(folder, plan, counts))
+        runs = plural(sum(cell.total for cell in counts.values()), "run")
+        each = f"{plural(plan.trials, 'trial')} and {plural(plan.seeds, 'seed')} of the best"
+        cells = "each of " * (len(counts) > 1) + some(counts, 6)
+        message(f"{folder}: {limit} of {runs} ahead, {each} for {cells}")
         with stop_on_signals() as stop, experiment_progress(counts) as (take, say):
             work(
                 Task(folder, plan, storage, artifacts), jobs, limit, report=take, say=say, stop=stop
@@ -276,18 +279,6 @@ def _run(
         if current is not None and plan.differs(current.plan) is None:  # nobody has extended it
             store_answer(folder, plan, text, status_of(studies, folder), files)
     return text
-
-
-def _ahead(folder: Path, plan: "Plan", counts: Mapping[str, Counts]) -> str:
-    """The trainings that an experiment lacks, in a line."""
-    more = plan.seeds - 1  # the first seed of a winner is its trial
-    each = [plural(plan.trials, "trial")]
-    if more:
-        each.append(f"{plural(more, 'more seed')} of the best")
-    left = sum(cell.left for cell in counts.values())
-    total = plural(len(counts) * (plan.trials + more), "training")
-    cells = "each of " * (len(counts) > 1) + some(counts, 6)
-    return f"{folder}: {left} of {total} ahead, {listed(each)} for {cells}"
 
 
 def _command(storage: str | None) -> str:
