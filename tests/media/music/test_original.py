@@ -449,11 +449,14 @@ def test_formats(tmp_path):
         Original(path, BEATS, transposed=0)
 
 
-def test_chunks_of_other_programs_stay(tmp_path):
-    """Some keep lyrics and chords there, after the tracks."""
+@pytest.mark.parametrize("declared", range(3))
+def test_chunks_of_other_programs_stay(tmp_path, declared):
+    """Some keep lyrics and chords there, after the tracks, however many those are said to be."""
     path = save(tmp_path / "xf.mid", [note(0, 480, 60) + note(480, 960, 62)])
     chunks = b"XFIH\0\0\0\3abcXFKM\0\0\0\0"
-    path.write_bytes(path.read_bytes() + chunks + b"XFKM\0\0\0\2a")  # the last is cut short
+    header, tracks = path.read_bytes()[:11], path.read_bytes()[12:]
+    # The last is cut short.
+    path.write_bytes(header + bytes([declared]) + tracks + chunks + b"XFKM\0\0\0\2a")
     _, data = redrawn(path, stretch(8, 4, 8))
     assert data.endswith(b"\xff\x2f\0" + chunks)
     assert len(read(data).tracks) == 2
