@@ -37,6 +37,7 @@ prepare {music} -o d --step-seconds 1 --steps-per-beat 1 -> 2 ... exclude each o
 prepare {music} -o d --velocity --no-onsets -> 2 --velocity needs onsets: leave out --no-onsets
 prepare {music} -o d --drums loud -> 2 Invalid value for '--drums': 'loud' ... 'drop', 'keep'
 prepare {music} --parts --velocity -o d -> 2 --parts must be different names
+prepare {music} --run r -o d -> 2 No such option: --run (...see seqmodel prepare --help)
 train {data} --nade-hidden 9 -> 2 --nade-hidden is for --output nade, not for note-unit
 train {data} --output nade --components 9 -> 2 --components is for --output gaussian or logistic,
 train {bad}/future -> 1 {bad}/future/manifest.json ... version 9 ... version 1
