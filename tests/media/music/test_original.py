@@ -327,8 +327,8 @@ def test_real_time_follows_the_tempos_before_the_cut(song):
 def test_drawn_notes_have_the_files_key_and_all_move_together(song):
     """But for drums; the program is the last on a tick of the track of most notes replaced.
 
-    So are volume and pan, or the drawn instrument would sound at a player's default level, and its
-    bank, which a player reads before the program, or it would be another instrument.
+    So are volume and pan, or the drawn instrument would sound at a player's default level, and the
+    bank before the program, which a player reads first, or it would be another instrument.
     """
     file = mido.MidiFile(song)
     ((track, k),) = [
@@ -340,6 +340,7 @@ def test_drawn_notes_have_the_files_key_and_all_move_together(song):
     pan = mido.Message("control_change", channel=track[k].channel, control=10, value=20)
     banks = pan.copy(control=0, value=8), pan.copy(control=32, value=1)
     track[k : k + 1] = track[k].copy(program=5), *banks, track[k].copy(time=0), pan
+    track.insert(k + 4, banks[0].copy(value=9))  # too late for that program
     file.tracks[1].append(mido.Message("program_change", program=11))
     file.tracks[1].append(pan.copy(value=99))
     file.save(song)
