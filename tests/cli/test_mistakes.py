@@ -72,7 +72,7 @@ train --resume -> 1 no run in runs/; train one with `seqmodel train`, or name it
 train --resume --run {bad}/nope -> 1 {bad}/nope is not a run folder (no config.yaml)
 train --resume --run {bad}/no-checkpoint -> 1 {bad}/no-checkpoint has no checkpoint to resume
 train --resume --run {bad}/cut-last -> 1 {bad}/cut-last/last.safetensors is damaged
-train --resume --run {run} --unit gru -> 2 --unit cannot change on --resume
+train --resume --run {run} --unit gru -> 2 --unit cannot change ... if its weights fit
 train {music} --resume --run {run} -> 1 {music} is not a prepared dataset (no manifest.json)
 train --resume --run {bad}/gnu -> 1 {bad}/gnu/config.yaml: there is no unit 'gnu'
 train --resume --run {run} --lr search -> 2 --trials cannot change on --resume
