@@ -450,14 +450,19 @@ def test_formats(tmp_path):
         Original(path, BEATS, transposed=0)
 
 
-@pytest.mark.parametrize("declared", range(3))
-def test_chunks_of_other_programs_stay(tmp_path, declared):
-    """Some keep lyrics and chords there, after the tracks, however many those are said to be."""
+@pytest.mark.parametrize(
+    ("declared", "rest"),
+    [(0, b"XFKM\0\0\0\2a"), (1, b"MTrk\0\0\0\0"), (1, b"MThd\0\0\0\0"), (2, b"XFKM\0\0\0\2a")],
+)
+def test_chunks_of_other_programs_stay(tmp_path, declared, rest):
+    """Some keep lyrics and chords there, after the tracks, however many those are said to be.
+
+    Not what is cut short, or left of an earlier file.
+    """
     path = save(tmp_path / "xf.mid", [note(0, 480, 60) + note(480, 960, 62)])
     chunks = b"XFIH\0\0\0\3abcXFKM\0\0\0\0"
     header, tracks = path.read_bytes()[:11], path.read_bytes()[12:]
-    # The last is cut short.
-    path.write_bytes(header + bytes([declared]) + tracks + chunks + b"XFKM\0\0\0\2a")
+    path.write_bytes(header + bytes([declared]) + tracks + chunks + rest)
     _, data = redrawn(path, stretch(8, 4, 8))
     assert data.endswith(b"\xff\x2f\0" + chunks)
     assert len(read(data).tracks) == 2
@@ -506,7 +511,11 @@ def test_drawing_again_goes_on_where_the_last_drawing_is(song):
 
 
 def test_each_part_has_a_track_and_a_channel(song):
-    """Its own ones, which are those of the next drawing, too."""
+    """Its own ones, which are those of the next drawing, too; the file's banks are not for them."""
+    file = mido.MidiFile(song)
+    banks = [mido.Message("control_change", channel=k, control=0, value=8) for k in range(2)]
+    file.tracks[0][:0] = banks
+    file.save(song)
     marks = {"part": Levels.of_names(("high", "low"))}
     frame = PianoRollFrames(Grid.of_beats(4), onsets=True, marks=marks, programs=(40, 32))
     for _ in range(2):
@@ -525,6 +534,7 @@ def test_each_part_has_a_track_and_a_channel(song):
         ]
         programs = [m.program for track in tracks for m in track if m.type == "program_change"]
         assert programs == [40, 32]
+        assert not [m for track in tracks for m in track if m.is_cc(0)]
 
 
 def test_parts_that_share_a_channel_lose_no_note(tmp_path):
