@@ -418,9 +418,9 @@ class Original:
         """The track and channel of drawn notes, and the events that the track begins with.
 
         The track is the `added_track`, unless the file has one; the channel has no events, is not
-        among the `used_channels` of other parts, and gets the program of the `part`, and volume and
-        pan, at tick `first`, of the channel of most of the notes `nearby`. If none is left, it is
-        that channel.
+        among the `used_channels` of other parts, and gets the program of the `part`, and the `_mix`
+        at tick `first` of the channel of most of the notes `nearby`. If none is left, it is that
+        channel.
         """
         (track, own), head = self._track_named(part.name), list[smf.TimedEvent]()
         if track is None:
