@@ -142,4 +142,6 @@ def _run(values: dict[str, Any]) -> list[str]:
             + f", epoch {epochs_text(best['epoch'])}{partial_note(best)}"
             + (f"; accuracy {best['valid_accuracy']:.4f}" if "valid_accuracy" in best else "")
         )
+    if values.get("remark"):
+        lines.append(f"  {values['remark']}")
     return lines

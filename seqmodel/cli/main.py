@@ -129,9 +129,10 @@ def _status() -> int:
             names = [command.name for command in app.registered_commands]
             command = next((f"seqmodel {w}" for w in sys.argv[1:2] if w in names), "seqmodel")
             text = plain(usage().rstrip(".").replace("Value error, ", ""))
-            # Expected by users of `sample`; Typer would suggest others.
-            text = re.sub(r"(option: --run)( .*)?$", r"\1; name a run without it", text)
-            status = _say(f"{text} (see {command} --help)", 2)
+            # Where runs are arguments, users of `sample` expect --run; Typer would suggest others.
+            mistaken = r"(?<=option: --run)( .*)?(?= \(see seqmodel (eval|report|export|inspect) )"
+            text = re.sub(mistaken, "; name a run without it", f"{text} (see {command} --help)")
+            status = _say(text, 2)
         else:
             raise
     return status

@@ -177,8 +177,8 @@ def _of_stopped_run(folder: Path, given: dict[str, Any], trials: int | None) -> 
         name = "trials" if fixed[0] in SEARCHES.values() else fixed[0]
         option = "--" + name.replace("_", "-")
         raise UsageError(
-            f"{option} cannot change on --resume; start a new run with {option} --init-from "
-            f"{folder} --config {folder / runs.CONFIG}"
+            f"{option} cannot change on --resume; start a new run with --config "
+            f"{folder / runs.CONFIG} and {option}, and --init-from {folder} if its weights fit"
         )
     if "data" in given:
         given["data"] = str(Path(given["data"]).resolve())  # as stored

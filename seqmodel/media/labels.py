@@ -1,6 +1,6 @@
 """Labels: named properties of a whole piece, such as its speaker; train's values are known."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import product
 from typing import Any
 
@@ -53,9 +53,10 @@ def label_ids(known: KnownLabels, labels: Labels) -> list[int]:
     ]
 
 
-def natsorted(values: Iterable[str]) -> tuple[str, ...]:
+def natsorted(values: Collection[str]) -> tuple[str, ...]:
     """Numbers by value, then the rest alphabetically."""
-    return tuple(sorted(values, key=lambda v: (not v.isdecimal(), v.zfill(99 * v.isdecimal()), v)))
+    n = max(map(len, values), default=0)
+    return tuple(sorted(values, key=lambda v: (not v.isdecimal(), v.zfill(n * v.isdecimal()), v)))
 
 
 def combinations(options: Sequence[str], known: KnownLabels, run: object) -> list[Labels]:

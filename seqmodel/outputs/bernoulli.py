@@ -164,7 +164,7 @@ def _write_draw(frame: LinearNotesWriter, at_zero: bool, onsets: bool) -> None:
 
 
 def put_frame(f: Any) -> None:
-    """Replace the previous frame with the `product`; see `notes` for which strikes are free."""
+    """Replace the previous frame with that drawn, `product`; see `notes` for free strikes."""
     if f.onsets:
         for n in range(f.notes):
             f.x[f.notes + n] = f.product[n] * max(f.product[f.notes + n], 1.0 - f.x[n])

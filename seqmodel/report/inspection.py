@@ -81,6 +81,7 @@ def inspect_run(path: Path, plot: Path | None, *, verify: bool = False) -> dict[
             "frames": str(run.frame),
             "labels": run.model.known_labels,
             "config": run.config.__dict__,
+            "remark": run.remark,
         }
         if best := run.metrics():
             values["best"] = best

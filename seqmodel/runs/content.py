@@ -285,7 +285,7 @@ def newest_run(
     """The run folder in `runs` with the newest best checkpoint.
 
     Of one of `media` if given, and of those that know these labels. Runs that have finished
-    training are preferred: the remark says so if there is a newer one, and is "" otherwise. None if
+    training are preferred: the remark names a newer one that has not, and is "" otherwise. None if
     there is no such run.
     """
     found = [file for file in runs.glob(f"*/{BEST}") if file.is_file()]
@@ -324,8 +324,6 @@ def unfinished(folder: Path) -> str:
         values = load_content(last)
         progress = Progress.from_json(values.get(PROGRESS), last, whole=False)
         config = Config.from_json(Fields(values).fields("config").values, last)
-    except SeqmodelError as error:
-        return str(error)
-    except ValueError as error:
-        return str(damaged(last, str(error)))
+    except (SeqmodelError, ValueError) as error:
+        return f"{folder} may not have finished training: {error}"
     return "" if progress.is_over(config) else f"{folder} has not finished training"

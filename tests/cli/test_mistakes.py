@@ -37,6 +37,7 @@ prepare {music} -o d --step-seconds 1 --steps-per-beat 1 -> 2 ... exclude each o
 prepare {music} -o d --velocity --no-onsets -> 2 --velocity needs onsets: leave out --no-onsets
 prepare {music} -o d --drums loud -> 2 Invalid value for '--drums': 'loud' ... 'drop', 'keep'
 prepare {music} --parts --velocity -o d -> 2 --parts must be different names
+prepare {music} --run r -o d -> 2 No such option: --run (...see seqmodel prepare --help)
 train {data} --nade-hidden 9 -> 2 --nade-hidden is for --output nade, not for note-unit
 train {data} --output nade --components 9 -> 2 --components is for --output gaussian or logistic,
 train {bad}/future -> 1 {bad}/future/manifest.json ... version 9 ... version 1
@@ -71,7 +72,7 @@ train --resume -> 1 no run in runs/; train one with `seqmodel train`, or name it
 train --resume --run {bad}/nope -> 1 {bad}/nope is not a run folder (no config.yaml)
 train --resume --run {bad}/no-checkpoint -> 1 {bad}/no-checkpoint has no checkpoint to resume
 train --resume --run {bad}/cut-last -> 1 {bad}/cut-last/last.safetensors is damaged
-train --resume --run {run} --unit gru -> 2 --unit cannot change on --resume
+train --resume --run {run} --unit gru -> 2 --unit cannot change ... if its weights fit
 train {music} --resume --run {run} -> 1 {music} is not a prepared dataset (no manifest.json)
 train --resume --run {bad}/gnu -> 1 {bad}/gnu/config.yaml: there is no unit 'gnu'
 train --resume --run {run} --lr search -> 2 --trials cannot change on --resume

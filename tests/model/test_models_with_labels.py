@@ -80,6 +80,7 @@ def test_what_is_asked_for():
     known = {"n": natsorted(["10", "2", "1", "x"]), "odd": ("a..b", "a=b", "a,b", "🎹")}
     assert known["n"] == ("1", "2", "10", "x")
     assert natsorted(["10", "3", "02"]) == ("02", "3", "10")
+    assert natsorted(["1" * 101, "2" * 100]) == ("2" * 100, "1" * 101)
     asked = combinations(["n=1..10"], known, "run")
     assert asked == [{"n": "1"}, {"n": "2"}, {"n": "10"}]
     for value in known["odd"]:

@@ -49,6 +49,9 @@ def test_a_run_that_still_trains_is_taken_only_if_no_other_has_finished(tmp_path
         shutil.copy(stopped / runs.LAST, tmp_path / name)
     assert newest_run(tmp_path) == (a, "")
     assert stored_run(a).remark == f"{a} has not finished training"
+    (a / runs.LAST).write_bytes(b"")
+    says = f"{a} may not have finished training: {a / runs.LAST} is damaged"
+    assert stored_run(a).remark.startswith(says)
 
 
 def test_the_newest_run_of_a_medium_is_found_behind_newer_ones(

@@ -32,7 +32,7 @@ TEXT = 0x01
 NOTE_OFF, NOTE_ON, AFTERTOUCH, CONTROL, PROGRAM = 0x80, 0x90, 0xA0, 0xB0, 0xC0
 """Of channel messages, the first four bits; AFTERTOUCH is a single key's."""
 BANK, VOLUME, PAN = (0, 32), 7, 10
-"""Controllers of a channel's sound; the bank's two say which programs the next change is among."""
+"""Controllers of a channel's sound; the bank's two say which bank the next program is from."""
 SUSTAIN, DOWN = 64, 64
 """The controller of the sustain pedal, and the least value that holds it down."""
 

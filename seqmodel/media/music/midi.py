@@ -286,13 +286,14 @@ def _find_tracks(
 
     No more than announced: the rest may be an earlier file's.
     """
-    tracks = list[Track]()
+    tracks, end = list[Track](), position
     expected = declared or len(data)  # 0: its writer never updated the header
     while len(tracks) < expected and 0 <= position <= len(data) - 8:
         size = int.from_bytes(data[position + 4 : position + 8])
         if data[position : position + 4] == b"MTrk":
             track, position = _find_track(data, position + 8, size, repairs)
             tracks.append(track)
+            end = position
         else:
             # Not by its length: what lies between two tracks may be no chunk at all.
             repairs["unknown chunk skipped"] += 1
@@ -301,7 +302,7 @@ def _find_tracks(
         raise SourceError("has no track (it is cut short, or was never finished)")
     if len(tracks) < declared:
         repairs[f"{len(tracks)} of {declared} tracks found"] += 1
-    return tracks, position
+    return tracks, end
 
 
 def _chunks(data: bytes, start: int) -> bytes:

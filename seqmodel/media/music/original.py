@@ -418,9 +418,9 @@ class Original:
         """The track and channel of drawn notes, and the events that the track begins with.
 
         The track is the `added_track`, unless the file has one; the channel has no events, is not
-        among the `used_channels` of other parts, and gets the program of the `part`, and volume and
-        pan, at tick `first`, of the channel of most of the notes `nearby`. If none is left, it is
-        that channel.
+        among the `used_channels` of other parts, and gets the program of the `part`, and the `_mix`
+        at tick `first` of the channel of most of the notes `nearby`. If none is left, it is that
+        channel.
         """
         (track, own), head = self._track_named(part.name), list[smf.TimedEvent]()
         if track is None:
@@ -451,15 +451,19 @@ class Original:
     def _mix(self, nearby: Sequence[int], tick: int) -> Iterator[tuple[int, int]]:
         """Volume and pan, where stated by a tick, of the channel of most of the notes `nearby`.
 
-        Before them its bank, unless programs are those of parts.
+        Before them the bank of its program, unless programs are those of parts.
         """
         events, most = self._file.events, self._channel_of_most(nearby)
-        stated = np.isin(events.status, [smf.CONTROL | channel for channel in most])
-        numbers = np.flatnonzero(stated & (events.ticks <= tick))
-        at = events.at[numbers[np.argsort(events.ticks[numbers], kind="stable")]]
+        told = [kind | channel for channel in most for kind in (smf.CONTROL, smf.PROGRAM)]
+        numbers = np.flatnonzero(np.isin(events.status, told) & (events.ticks <= tick))
+        numbers = numbers[np.argsort(events.ticks[numbers], kind="stable")]
+        at, kinds = events.at[numbers], events.status[numbers] & 0xF0
+        last = int(np.flatnonzero(kinds == smf.PROGRAM)[-1:].sum())
         bank = () if self._frame.parts and self._into is None else smf.BANK
         for controller in (*bank, smf.VOLUME, smf.PAN):
-            for value in events.data[at + 1][events.data[at] == controller][-1:].tolist():
+            stated = (kinds == smf.CONTROL) & (events.data[at] == controller)
+            stated[last:] &= controller not in bank  # that is for the next program
+            for value in events.data[at[stated][-1:] + 1].tolist():
                 yield controller, value & 127
 
     def _other_notes(

@@ -327,8 +327,8 @@ def test_real_time_follows_the_tempos_before_the_cut(song):
 def test_drawn_notes_have_the_files_key_and_all_move_together(song):
     """But for drums; the program is the last on a tick of the track of most notes replaced.
 
-    So are volume and pan, or the drawn instrument would sound at a player's default level, and its
-    bank, which a player reads before the program, or it would be another instrument.
+    So are volume and pan, or the drawn instrument would sound at a player's default level, and the
+    bank before the program, which a player reads first, or it would be another instrument.
     """
     file = mido.MidiFile(song)
     ((track, k),) = [
@@ -340,6 +340,7 @@ def test_drawn_notes_have_the_files_key_and_all_move_together(song):
     pan = mido.Message("control_change", channel=track[k].channel, control=10, value=20)
     banks = pan.copy(control=0, value=8), pan.copy(control=32, value=1)
     track[k : k + 1] = track[k].copy(program=5), *banks, track[k].copy(time=0), pan
+    track.insert(k + 4, banks[0].copy(value=9))  # too late for that program
     file.tracks[1].append(mido.Message("program_change", program=11))
     file.tracks[1].append(pan.copy(value=99))
     file.save(song)
@@ -449,11 +450,19 @@ def test_formats(tmp_path):
         Original(path, BEATS, transposed=0)
 
 
-def test_chunks_of_other_programs_stay(tmp_path):
-    """Some keep lyrics and chords there, after the tracks."""
+@pytest.mark.parametrize(
+    ("declared", "rest"),
+    [(0, b"XFKM\0\0\0\2a"), (1, b"MTrk\0\0\0\0"), (1, b"MThd\0\0\0\0"), (2, b"XFKM\0\0\0\2a")],
+)
+def test_chunks_of_other_programs_stay(tmp_path, declared, rest):
+    """Some keep lyrics and chords there, after the tracks, however many those are said to be.
+
+    Not what is cut short, or left of an earlier file.
+    """
     path = save(tmp_path / "xf.mid", [note(0, 480, 60) + note(480, 960, 62)])
     chunks = b"XFIH\0\0\0\3abcXFKM\0\0\0\0"
-    path.write_bytes(path.read_bytes() + chunks + b"XFKM\0\0\0\2a")  # the last is cut short
+    header, tracks = path.read_bytes()[:11], path.read_bytes()[12:]
+    path.write_bytes(header + bytes([declared]) + tracks + chunks + rest)
     _, data = redrawn(path, stretch(8, 4, 8))
     assert data.endswith(b"\xff\x2f\0" + chunks)
     assert len(read(data).tracks) == 2
@@ -502,7 +511,11 @@ def test_drawing_again_goes_on_where_the_last_drawing_is(song):
 
 
 def test_each_part_has_a_track_and_a_channel(song):
-    """Its own ones, which are those of the next drawing, too."""
+    """Its own ones, which are those of the next drawing, too; the file's banks are not for them."""
+    file = mido.MidiFile(song)
+    banks = [mido.Message("control_change", channel=k, control=0, value=8) for k in range(2)]
+    file.tracks[0][:0] = banks
+    file.save(song)
     marks = {"part": Levels.of_names(("high", "low"))}
     frame = PianoRollFrames(Grid.of_beats(4), onsets=True, marks=marks, programs=(40, 32))
     for _ in range(2):
@@ -521,6 +534,7 @@ def test_each_part_has_a_track_and_a_channel(song):
         ]
         programs = [m.program for track in tracks for m in track if m.type == "program_change"]
         assert programs == [40, 32]
+        assert not [m for track in tracks for m in track if m.is_cc(0)]
 
 
 def test_parts_that_share_a_channel_lose_no_note(tmp_path):
