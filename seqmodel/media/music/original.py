@@ -44,6 +44,7 @@ from seqmodel.media.music.parts import Part, parts_of_notes
 from seqmodel.media.music.placing import place
 from seqmodel.media.music.writing import (
     PIANO,
+    delays,
     onset_ticks,
     part_tracks,
     split_tracks,
@@ -88,7 +89,8 @@ class Original:
             )
         placed = place(score, frame, transpose=transposed)
         self.frames = placed.frames(onsets=True)
-        if (np.diff(self._ticks(placed.length)) < 1).any():
+        ticks = self._ticks(placed.length)
+        if (np.diff(ticks) < 1).any():
             raise UsageError(
                 f"{path} has ticks longer than the run's frames ({frame.grid}), too long for drawn "
                 "notes: save it with more ticks per beat"
@@ -100,6 +102,11 @@ class Original:
         self._cells = {n: (begin, end, row) for n, begin, end, row in rows if not stays[n]}
         """For each replaceable note, the first frame, the one after the last, and the row; the
         two are equal if it fills no frame."""
+        fills = placed.begin < placed.end
+        begin, on_tick = placed.begin[fills], score.on_tick[placed.chosen[fills]]
+        late = (on_tick - ticks[begin]) / np.diff(ticks)[begin]
+        self._late = float(np.median(late)) if frame.grid.steps_per_beat and len(late) else 0.0
+        """By how many frames the file's notes usually are late, which depends on its recording."""
         self._begins = {(begin, row) for begin, _, row in self._cells.values()}
         self._note_ends = score.ends(pedal=frame.pedal)
         self._ends = dict[tuple[int, int], int]()
@@ -183,13 +190,13 @@ class Original:
         data = _transposed(self._file.events, semitones)
         removed, added = self._replace(data, remaining, end)
         replaced = [n for n in remaining if n in self._cells] if cut is None else []
-        first = int(ticks[free.any(axis=1).argmax()])
+        first, nearby = int(ticks[free.any(axis=1).argmax()]), replaced or list(self._cells)
         notes, lowest = notes_of(frames), rows_of(frames)[0]
-        nearby = replaced or list(self._cells)
         loudness = velocities(notes, frames, self._frame.grid, metre=metre, flat=flat)
         steps = np.diff(ticks)
         steps[1:] = np.minimum(steps[1:], steps[:-1])  # the tempo may change in between
-        begins = onset_ticks(notes, frames, ticks.tolist(), steps.tolist())
+        begins = onset_ticks(notes, frames, ticks, steps, self._late)
+        ends = ticks + delays(self._late, np.append(steps, steps[-1]))
         last, ended = int(ticks[-1]), defaultdict[tuple[int, int], int](int)
         marked = not frames[-1].any() and (cut is not None or score.end_tick < last)
         parts = self._frame.parts if self._into is None else ()
@@ -213,7 +220,7 @@ class Original:
         rows = np.column_stack([notes, loudness, of_part])[of_part >= 0].tolist()
         for begin, until, key, velocity, k in rows:
             track, channel = targets[k]
-            off = self._end(until, key - lowest, given, ticks)
+            off = self._end(until, key - lowest, given, ends)
             off = min(off, begins.get((until, key), off))
             moved = key - self._transposed + semitones
             pitch = key if self._frame.kit else int(fold(moved))

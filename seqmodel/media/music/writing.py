@@ -29,7 +29,6 @@ soft-clipped to 0.8 + 0.2 d / (1 + d), d = (|x| - 0.8) / 0.2, which is smooth an
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -136,27 +135,38 @@ def _accents(
 # ---- timing --------------------------------------------------------------------------------------
 
 
-def lateness(notes: NDArray[np.int64], frames: NDArray[np.uint8]) -> NDArray[np.float64]:
-    """By how many frames each of `notes_of(frames)` begins late (N,); below 0: early."""
+def lateness(
+    notes: NDArray[np.int64], frames: NDArray[np.uint8], usual: float = 0.0
+) -> NDArray[np.float64]:
+    """By how many frames each of `notes_of(frames)` begins late (N,); below 0: early.
+
+    Without timing that is the `usual`.
+    """
     if "timing" not in (marks := marks_in(frames)):
-        return np.zeros(len(notes))
+        return np.full(len(notes), usual)
     known = marks["timing"][notes[:, 0], notes[:, 2] - rows_of(frames)[0]]
-    return np.where(known > 0, (known - float(ON_TIME)) / TIMING_PER_FRAME, 0.0)
+    return np.where(known > 0, (known - float(ON_TIME)) / TIMING_PER_FRAME, usual)
 
 
 def onset_ticks(
-    notes: NDArray[np.int64], frames: NDArray[np.uint8], ticks: Sequence[int], steps: Sequence[int]
-) -> dict[tuple[int, int], int]:
+    notes: NDArray[np.int64], frames: NDArray[np.uint8], ticks: NDArray[np.int64],
+    steps: NDArray[np.int64], late: float = 0.0,
+) -> dict[tuple[int, int], int]:  # fmt: skip
     """(First frame, pitch) of each of `notes_of(frames)` -> the tick where it begins.
 
-    It stays in its frame, which begins at one of `ticks` and lasts for one of `steps`.
+    It stays in its frame, which begins at one of `ticks` and lasts for one of `steps`. Notes
+    without timing are `late` by that many frames.
     """
-    onsets = dict[tuple[int, int], int]()
-    for (frame, _, key), late in zip(notes.tolist(), lateness(notes, frames).tolist(), strict=True):
-        limit = max(0, (steps[frame] - 3) // 2)  # frames begin at the nearest tick
-        shift = min(max(round(late * steps[frame]), -limit), limit)
-        onsets[frame, key] = max(0, ticks[frame] + shift)
-    return onsets
+    begin = notes[:, 0]
+    onsets = ticks[begin] + delays(lateness(notes, frames, late), steps[begin])
+    places = map(tuple, notes[:, ::2].tolist())
+    return dict(zip(places, np.maximum(onsets, 0).tolist(), strict=True))
+
+
+def delays(late: float | NDArray[np.float64], steps: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The ticks of a delay in frames, each of `steps` ticks; what is delayed stays in its frame."""
+    limit = np.maximum(0, (steps - 3) // 2)  # frames begin at the nearest tick
+    return np.clip(np.rint(late * steps), -limit, limit).astype(np.int64)
 
 
 # ---- midi writer ---------------------------------------------------------------------------------
@@ -213,7 +223,7 @@ def midi_bytes(
             head.append((ticks[frame], smf.FIRST, smf.meta(smf.TIME_SIGNATURE, stated)))
     notes = notes_of(frames)
     velocity_of = velocities(notes, frames, grid, metre=metre, flat=flat)
-    onsets = onset_ticks(notes, frames, ticks, [after - tick for tick, after in pairwise(ticks)])
+    onsets = onset_ticks(notes, frames, np.array(ticks), np.diff(ticks))
     for number, (part, in_track) in enumerate(split_tracks(notes, frames, given, parts)):
         pitched = number + (number >= DRUM_CHANNEL)
         channel, events = DRUM_CHANNEL if is_kit(frames) else pitched, list[smf.TimedEvent]()

@@ -110,11 +110,11 @@ def test_what_pieces_hold_adds_up():
 
 REAL = {
     "perf": ("--step-seconds 0.05", 17, 1),
-    "pop": ("--step-seconds 0.05", 14, 3),
+    "pop": ("--steps-per-beat 12", 89.34, 0.1),
     "vgame": ("--steps-per-beat 12", 93, 3),
     "band": (None, 88, 3),
     "folk": (None, 100, 1),
-    "drums": ("--steps-per-beat 12", 88, 3),
+    "drums": ("--steps-per-beat 8", 92.19, 0.1),
     "swing.mid": ("--steps-per-beat 12", 50, 0),
     "trip.mid": ("--steps-per-beat 12", 100 / 3, 0.1),
     "stacc.mid": (None, 100, 0),
@@ -159,6 +159,8 @@ def test_what_is_suggested_suits_real_music(shared_data, name):
     ("ticks", "division", "grid", "suggestion"),
     [
         ([t + k % 7 for k, t in enumerate(range(0, 48000, 120))], 480, FOUR, None),
+        ([t + 50 + k % 7 for k, t in enumerate(range(0, 48000, 120))], 480, FOUR, None),
+        (range(70, 48000, 120), 480, FOUR, None),
         (range(0, 48000, 120), 480, Grid.of_beats(2), "--steps-per-beat 4"),
         (range(0, 4800, 60), 480, FOUR, "--steps-per-beat 8"),
         (range(0, 4800, 160), 480, FOUR, "--steps-per-beat 12"),

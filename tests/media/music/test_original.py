@@ -468,6 +468,24 @@ def test_chunks_of_other_programs_stay(tmp_path, declared, rest):
     assert len(read(data).tracks) == 2
 
 
+@pytest.mark.parametrize("late", [50, -50])
+def test_drawn_notes_lag_or_lead_as_the_file_does(tmp_path, late):
+    """Recordings often do: in a song that led the beat, drawn bars were 86 ms behind the rest."""
+    ticks = [120 * k + late for k in range(1, 16)]
+    path = save(tmp_path / "late.mid", [notes((t, t + 100, 60 + t % 7) for t in ticks)])
+    states = np.zeros((16, 88), int)
+    states[8:12, 40] = 1, 1, 2, 1
+    frames, data = redrawn(path, stretch(16, 8, 12), states)
+    drawn = [each[:2] for each in notes_of(read(data).tracks[-1])]
+    assert drawn == [
+        (960 + late, 1080 + late),
+        (1080 + late, 1320 + late),
+        (1320 + late, 1440 + late),
+    ]
+    (tmp_path / "drawn.mid").write_bytes(data)
+    assert np.array_equal(Original(tmp_path / "drawn.mid", BEATS, transposed=0).frames, frames)
+
+
 def test_where_all_channels_are_taken(tmp_path):
     """Drawn notes share one with those they replace, and change no program."""
     tracks = [note(0, 960, 60 + channel, channel) for channel in range(16)]
