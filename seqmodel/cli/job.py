@@ -26,7 +26,7 @@ from seqmodel.model.build import build_model, meta_model
 from seqmodel.outputs.registry import output_class
 from seqmodel.runs import folder as runs
 from seqmodel.runs.checkpoint import check_labels, load_model, model_tensors
-from seqmodel.runs.files import VALID_PIECES, epochs_of
+from seqmodel.runs.files import VALID_PIECES, epochs_of, resume_command
 from seqmodel.sampling.sampler import Freeze, Sampler
 from seqmodel.training.loop import INITIAL_FILES, Trainer, begin_run, train_run
 from seqmodel.training.processes import UnfitError
@@ -132,7 +132,7 @@ class Job:
             training_progress(settings, title) as listener,
         ):
             tracked = "".join(f" --track {name}" for name in self.trackers)
-            hint = f"continue with `seqmodel train --resume --run {folder}{tracked}`"
+            hint = f"continue with {resume_command(folder, tracked)}"
             with advising(hint):
                 train(settings, dataset, folder, device=device, resume=True, listener=listener,
                       trackers=self.trackers, stop=stop, hint=hint, group=group)  # fmt: skip

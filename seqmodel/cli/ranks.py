@@ -20,6 +20,7 @@ import typer
 from seqmodel.config import Config
 from seqmodel.errors import SeqmodelError, UsageError
 from seqmodel.media.words import plural
+from seqmodel.runs.files import resume_command
 
 if TYPE_CHECKING:
     from seqmodel.data.dataset import Dataset
@@ -105,7 +106,7 @@ def leading(
     from seqmodel.training import processes
 
     own_rank = process_rank()
-    hint = f"continue from the last checkpoint with `seqmodel train --resume --run {folder}`"
+    hint = f"continue from the last checkpoint with {resume_command(folder)}"
     others = list[subprocess.Popen[bytes]]()
     try:
         if own_rank.launched:
@@ -199,7 +200,7 @@ def follow(data: Path | None) -> None:
             dataset = processes.check_all(group, lambda: _same_dataset(path, hashes))
             kind = order["device"]  # each process has its own GPU, if there are any
             device = torch.device(f"cuda:{own_rank.local_rank}" if kind == "cuda" else kind)
-            hint = f"continue with `seqmodel train --resume --run {order['folder']}`"
+            hint = f"continue with {resume_command(order['folder'])}"
             trainer = Trainer(config, dataset, None, device, hint, group)
             with TemporaryDirectory() as folder:
                 last = Path(folder, "last")

@@ -147,10 +147,14 @@ def _check_folders(
 ) -> None:
     """SeqmodelError if a new run cannot be in `run`, or `init_from` cannot read any `data`."""
     from seqmodel.data.dataset import open_dataset
+    from seqmodel.runs.content import unfinished
     from seqmodel.runs.folder import RUN_FOLDER, stored_run  # loads NumPy
 
     if run is not None:
         with locked(run):
+            if not force and (left := unfinished(run)):
+                again = runs.resume_command(run)
+                raise SeqmodelError(f"{left}: {again} continues it, --force replaces it")
             RUN_FOLDER.check_target(run, force=force)
     stored = None if init_from is None else stored_run(init_from)
     if stored is not None and data is not None:

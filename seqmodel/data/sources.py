@@ -285,6 +285,6 @@ def _csv_labels(file: Path, paths: Collection[Path]) -> dict[Path, dict[str, str
     if unknown:
         raise SeqmodelError(
             f"{file}: {len(unknown):,} of {plural(len(rows), 'row')} name no file, such as "
-            f"{unknown[0]}"
+            f"{unknown[0]}: paths begin where {file.name} is, or in the working folder"
         )
     return found

@@ -307,7 +307,9 @@ def caveats(comparison: Comparison) -> list[str]:
         start = f"{listed(worse)} {'is' if len(worse) == 1 else 'are'} no better than"
         lines.append(f"{start} a trivial model on {comparison.judged}")
     if improving := _names(comparison.improving()):
-        lines.append(f"{listed(improving)} still improved in the last epoch: more epochs may help")
+        lines.append(
+            f"{listed(improving)} still improved in the last epoch: more --set epochs may help"
+        )
     for name in comparison.plan.space:
         if at_end := _names(comparison.at_end(name)):
             start = f"the best {spaced(name)} of {listed(at_end)} is at an end of the range"

@@ -35,7 +35,7 @@ from seqmodel.experiment.studies import ENDED, METRICS, Studies, Study, figure_o
 from seqmodel.files import read_bytes, write_file
 from seqmodel.runs import folder as runs
 from seqmodel.runs.checkpoint import model_tensors, save_checkpoint
-from seqmodel.runs.files import epochs_of
+from seqmodel.runs.files import epochs_of, resume_command
 from seqmodel.training.loop import Trainer, begin_run, train_run
 from seqmodel.training.state import DivergedError
 from seqmodel.training.trackers import Listener
@@ -194,7 +194,7 @@ def search(
     Arguments and errors are those of `train_run`; SeqmodelError if no draw has completed an epoch.
     """
     listener = listener or Listener()
-    hint = hint or f"continue with `seqmodel train --resume --run {folder}`"
+    hint = hint or f"continue with {resume_command(folder)}"
     _write_start(config, folder, init_from)
     if resume and (folder / runs.INIT).is_dir():  # for draws that have yet to begin
         start = runs.load_run(folder / runs.INIT)

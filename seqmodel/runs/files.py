@@ -6,6 +6,7 @@ what `export` writes, with sizes checked first.
 """
 
 import os
+import shlex
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -53,7 +54,7 @@ def read_metrics(folder: Path) -> list[dict[str, Any]]:
             for name in dict.fromkeys((*needed, *line.values)):  # in order: always the same error
                 line.number(name)
         except ValueError as error:
-            retry = f"delete it; `seqmodel train --resume --run {folder}` writes it again"
+            retry = f"delete it; {resume_command(folder)} writes it again"
             advice = "get the zip again" if folder.is_file() else retry
             raise SeqmodelError(f"{path} is damaged: line {number}: {error}; {advice}") from error
         epochs.append(dict(line.values))
@@ -119,6 +120,11 @@ def _objections(members: list[zipfile.ZipInfo], size: int) -> Iterator[str]:
     total = sum(member.file_size for member in members)
     if total > min(MAX_BYTES, MAX_RATIO * size):
         yield f"its {size:,} bytes claim to hold {total:,}"
+
+
+def resume_command(folder: object, options: str = "") -> str:
+    """The command that resumes the run in a folder, in backquotes, to be pasted into a shell."""
+    return f"`seqmodel train --resume --run {shlex.quote(str(folder))}{options}`"
 
 
 # ---- which run a command means -------------------------------------------------------------------

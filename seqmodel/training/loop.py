@@ -45,7 +45,7 @@ from seqmodel.runs.content import (
     TimePlan,
     read_content,
 )
-from seqmodel.runs.files import VALID_PIECES
+from seqmodel.runs.files import VALID_PIECES, resume_command
 from seqmodel.sampling.sampler import Sampler
 from seqmodel.training.optimizer import learning_rate_at
 from seqmodel.training.processes import Group, check_equal_weights
@@ -159,7 +159,7 @@ class Trainer:
     ) -> None:
         self.train, self.valid = dataset["train"], dataset["valid"]
         self.config, self.folder, self._group = config, folder, group or Group()
-        self._hint = hint or f"continue with `seqmodel train --resume --run {folder}`"
+        self._hint = hint or f"continue with {resume_command(folder)}"
         self._batches = -(-len(self.train) // config.batch_size)
         self._scored = self.valid
         self._device = device

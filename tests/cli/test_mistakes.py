@@ -484,6 +484,13 @@ def test_a_run_that_is_given_twice_is_told(call, run):
     assert said in call("sample", "a.mid", "--length", 1, "--run", run, "--run", run).err
 
 
+def test_an_interrupted_training_started_again_is_told_how_to_go_on(here):
+    """Only --force was named, which loses the work; a name with a space can be pasted, too."""
+    shutil.copytree(Path(__file__).resolve().parents[1] / "golden/stopped", "my run")
+    goes_on = "`seqmodel train --resume --run 'my run'` continues it, --force replaces it"
+    call_refused("train", "--run", "my run", says=f"my run has not finished training: {goes_on}")
+
+
 def test_a_plan_is_announced_again_once_it_is_far_off(capsys):
     """Guards against a promise of ten times the epochs that fit, where compiling took long."""
     with training_progress(Config(minutes=0.5), "run") as listener:

@@ -1,6 +1,7 @@
 """A dataset lost during training: reported at once, and no work is lost."""
 
 import os
+import shlex
 import shutil
 from functools import partial
 
@@ -40,7 +41,7 @@ def test_lost_data_ends_training_at_once_and_the_run_resumes(dataset, make_confi
             if len(ticks) == 2:
                 harm(data)
 
-        again = f"continue with `seqmodel train --resume --run {run}`"
+        again = f"continue with `seqmodel train --resume --run {shlex.quote(str(run))}`"
         training = partial(train, config, run, data=open_dataset(data), tick=tick)
         refused(training, data, again)
         assert {tick.epoch for tick in ticks} == {1}
