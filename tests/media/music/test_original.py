@@ -504,6 +504,19 @@ def test_notes_are_cut_and_begin_anew_with_the_others(tmp_path, late):
     assert max(each[0] for each in notes_of(cut.tracks[2])) == 840 + late
 
 
+@pytest.mark.parametrize(
+    ("grid", "begins"), [(Grid.of_beats(4), [0, 70]), (Grid.of_seconds("0.125"), [0, 120])]
+)
+def test_notes_that_lead_begin_within_the_file(tmp_path, grid, begins):
+    """And in real time at their frames, where a lag means nothing."""
+    ticks = [120 * k - 50 for k in range(1, 16)]
+    path = save(tmp_path / "early.mid", [notes((t, t + 100, 60 + t % 7) for t in ticks)])
+    states = np.zeros((16, 88), int)
+    states[:2, 40] = 1
+    _, data = redrawn(path, stretch(16, 0, 2), states, PianoRollFrames(grid, onsets=True))
+    assert [on for on, *_ in notes_of(read(data).tracks[-1])] == begins
+
+
 def test_swung_notes_do_not_lag(tmp_path):
     """Guards drawn notes a sixth of a step early, halfway between straight and swung ones."""
     ticks = [480 * (k // 2) + 320 * (k % 2) for k in range(8)]
