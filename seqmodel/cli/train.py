@@ -152,9 +152,9 @@ def _check_folders(
 
     if run is not None:
         with locked(run):
-            if not force and (left := unfinished(run)):
-                again = runs.resume_command(run)
-                raise SeqmodelError(f"{left}: {again} continues it, --force replaces it")
+            again = f": {runs.resume_command(run)} continues it"
+            if not force and (left := unfinished(run, again)):
+                raise SeqmodelError(f"{left}; --force replaces it")
             RUN_FOLDER.check_target(run, force=force)
     stored = None if init_from is None else stored_run(init_from)
     if stored is not None and data is not None:

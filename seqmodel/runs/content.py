@@ -315,8 +315,11 @@ def _fits(checkpoint: Path, media: Collection[str], labels: Collection[str]) -> 
     return content is None or {*labels} <= content.known_labels.keys()
 
 
-def unfinished(folder: Path) -> str:
-    """A remark if training is left to resume, according to the last checkpoint; else ""."""
+def unfinished(folder: Path, advice: str = "") -> str:
+    """A remark, with `advice`, if training is left to resume; else "".
+
+    A last checkpoint that cannot be read, and so not be resumed, is told instead.
+    """
     last = folder / LAST
     if not last.is_file():
         return ""
@@ -326,4 +329,4 @@ def unfinished(folder: Path) -> str:
         config = Config.from_json(Fields(values).fields("config").values, last)
     except (SeqmodelError, ValueError) as error:
         return f"{folder} may not have finished training: {error}"
-    return "" if progress.is_over(config) else f"{folder} has not finished training"
+    return "" if progress.is_over(config) else f"{folder} has not finished training{advice}"

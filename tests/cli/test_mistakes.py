@@ -487,8 +487,10 @@ def test_a_run_that_is_given_twice_is_told(call, run):
 def test_an_interrupted_training_started_again_is_told_how_to_go_on(here):
     """Only --force was named, which loses the work; a name with a space can be pasted, too."""
     shutil.copytree(Path(__file__).resolve().parents[1] / "golden/stopped", "my run")
-    goes_on = "`seqmodel train --resume --run 'my run'` continues it, --force replaces it"
+    goes_on = "`seqmodel train --resume --run 'my run'` continues it; --force replaces it"
     call_refused("train", "--run", "my run", says=f"my run has not finished training: {goes_on}")
+    (here / "my run/last.safetensors").write_bytes(b"")  # cannot be resumed
+    call_refused("train", "--run", "my run", says="... train again; --force replaces it")
 
 
 def test_a_plan_is_announced_again_once_it_is_far_off(capsys):

@@ -71,8 +71,8 @@ ROUNDED = 1 / 4
 NEAR_SECONDS = 0.03
 """Seconds that an onset off the grid may be moved: players together are as far apart (Rasch 1979).
 """
-STEADY = 0.9
-"""The mean direction of onsets within a sixteenth, from 0 to 1, of music that keeps to the beat."""
+STEADY = 0.8
+"""Music keeps to the beat if the mean `direction` of its onsets within a step is as far from 0."""
 FITTING_SHARE = 0.98
 """The share of onsets that lie on, or near, a grid that fits."""
 DISTINCT_SHARE = 0.99
@@ -216,9 +216,14 @@ class Timing:
         return round(count / max(self.notes, 1), 4)
 
 
+def direction(places: NDArray[np.floating[Any]]) -> complex:
+    """The mean of places (N,), in steps, on a circle that each step goes round; 0 of none."""
+    return complex(np.exp(2j * np.pi * places).mean()) if len(places) else 0j
+
+
 def _lateness(on: NDArray[np.int64], beat: int) -> float:
     """By how many ticks music that keeps to the beat lags behind it, below 0 leads it; else 0."""
-    mean = np.exp(8j * np.pi / beat * on).mean() if len(on) else 0j
+    mean = direction(4 / beat * on)
     late = np.angle(mean) / (2 * np.pi)
     return float(late * beat / 4) if abs(mean) > STEADY and abs(late) > ON_GRID else 0.0
 

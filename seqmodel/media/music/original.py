@@ -11,7 +11,8 @@ of running status. Where notes are drawn,
 - drawn notes get a new track, or one for each part that the run knows, and a new channel if one is
   free, with the bank, volume and pan of the notes that they replace; or they continue a track of
   the file: the one asked for, or one of the same name, such as one left by an earlier drawing.
-  They begin and end at the tick nearest to their frames, at the file's tempos.
+  They begin and end at the tick nearest to their frames, at the file's tempos; or, where its notes
+  all lead or lag the beat, as much before or after it. So do notes of the file that are cut there.
 
 If only the beginning of a file is continued, it is cut off there: later events are dropped, what
 still sounds and is not drawn ends, and a pressed pedal is released.
@@ -29,6 +30,7 @@ from numpy.typing import NDArray
 from seqmodel.errors import UsageError
 from seqmodel.media.input import read_whole
 from seqmodel.media.music import events as smf
+from seqmodel.media.music.contents import STEADY, direction
 from seqmodel.media.music.frames import PianoRollFrames, fold, notes_of, rows_of, sounding, struck
 from seqmodel.media.music.grid import (
     DEFAULT_BPM,
@@ -105,8 +107,11 @@ class Original:
         fills = placed.begin < placed.end
         begin, on_tick = placed.begin[fills], score.on_tick[placed.chosen[fills]]
         late = (on_tick - ticks[begin]) / np.diff(ticks)[begin]
-        self._late = float(np.median(late)) if frame.grid.steps_per_beat and len(late) else 0.0
-        """By how many frames the file's notes usually are late, which depends on its recording."""
+        lags = frame.grid.steps_per_beat and abs(direction(late)) > STEADY
+        self._late = float(np.median(late)) if lags else 0.0
+        """By how many frames the file's notes usually are late, which depends on its recording.
+
+        0 if they do not agree, as where they swing or follow no beat."""
         self._begins = {(begin, row) for begin, _, row in self._cells.values()}
         self._note_ends = score.ends(pedal=frame.pedal)
         self._ends = dict[tuple[int, int], int]()
@@ -185,18 +190,18 @@ class Original:
             free = np.pad(free, ((0, len(beyond)), (0, 0)))
         score, given = self._score, ~free
         ticks = self._ticks(len(frames), cut)
-        end = None if cut is None else int(ticks[cut])
-        remaining = self._remaining_notes(frames, given, ticks, end)
+        steps = np.diff(ticks)
+        steps[1:] = np.minimum(steps[1:], steps[:-1])  # the tempo may change in between
+        ends = ticks + delays(self._late, np.append(steps, steps[-1]))
+        end = None if cut is None else int(min(ticks[cut], ends[cut]))
+        remaining = self._remaining_notes(frames, given, ends, end)
         data = _transposed(self._file.events, semitones)
         removed, added = self._replace(data, remaining, end)
         replaced = [n for n in remaining if n in self._cells] if cut is None else []
         first, nearby = int(ticks[free.any(axis=1).argmax()]), replaced or list(self._cells)
         notes, lowest = notes_of(frames), rows_of(frames)[0]
         loudness = velocities(notes, frames, self._frame.grid, metre=metre, flat=flat)
-        steps = np.diff(ticks)
-        steps[1:] = np.minimum(steps[1:], steps[:-1])  # the tempo may change in between
         begins = onset_ticks(notes, frames, ticks, steps, self._late)
-        ends = ticks + delays(self._late, np.append(steps, steps[-1]))
         last, ended = int(ticks[-1]), defaultdict[tuple[int, int], int](int)
         marked = not frames[-1].any() and (cut is not None or score.end_tick < last)
         parts = self._frame.parts if self._into is None else ()

@@ -110,8 +110,8 @@ def test_what_pieces_hold_adds_up():
 
 REAL = {
     "perf": ("--step-seconds 0.05", 17, 1),
-    "pop": ("--steps-per-beat 12", 89.34, 0.1),
-    "vgame": ("--steps-per-beat 12", 93, 3),
+    "pop": ("--steps-per-beat 12", 94.26, 0.1),
+    "vgame": ("--steps-per-beat 8", 94.6, 0.1),
     "band": (None, 88, 3),
     "folk": (None, 100, 1),
     "drums": ("--steps-per-beat 8", 92.19, 0.1),

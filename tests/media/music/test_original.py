@@ -486,6 +486,47 @@ def test_drawn_notes_lag_or_lead_as_the_file_does(tmp_path, late):
     assert np.array_equal(Original(tmp_path / "drawn.mid", BEATS, transposed=0).frames, frames)
 
 
+@pytest.mark.parametrize("late", [50, -50])
+def test_notes_are_cut_and_begin_anew_with_the_others(tmp_path, late):
+    """Guards strikes 86 ms beside the others, and stubs of what leads the bar at a cut."""
+    ticks = [120 * k + late for k in range(1, 16)]
+    many = notes((t, t + 100, 60 + t % 7) for t in ticks)
+    hits = notes(((t, t + 100, 38) for t in ticks), channel=DRUMS)
+    held = (120 + late, 1920 + late, 80)
+    path = save(tmp_path / "held.mid", [notes([held]), many, hits])
+    anew = read(redrawn(path, stretch(16, 8, 12))[1])
+    assert [each[:2] for each in notes_of(anew.tracks[0])] == [
+        (held[0], 960 + late),
+        (1440 + late, held[1]),
+    ]
+    cut = sounding_after(path, 8, 12)
+    assert [each[:2] for each in notes_of(cut.tracks[0])] == [(held[0], 960 + late)]
+    assert max(each[0] for each in notes_of(cut.tracks[2])) == 840 + late
+
+
+@pytest.mark.parametrize(
+    ("grid", "begins"), [(Grid.of_beats(4), [0, 70]), (Grid.of_seconds("0.125"), [0, 120])]
+)
+def test_notes_that_lead_begin_within_the_file(tmp_path, grid, begins):
+    """And in real time at their frames, where a lag means nothing."""
+    ticks = [120 * k - 50 for k in range(1, 16)]
+    path = save(tmp_path / "early.mid", [notes((t, t + 100, 60 + t % 7) for t in ticks)])
+    states = np.zeros((16, 88), int)
+    states[:2, 40] = 1
+    _, data = redrawn(path, stretch(16, 0, 2), states, PianoRollFrames(grid, onsets=True))
+    assert [on for on, *_ in notes_of(read(data).tracks[-1])] == begins
+
+
+def test_swung_notes_do_not_lag(tmp_path):
+    """Guards drawn notes a sixth of a step early, halfway between straight and swung ones."""
+    ticks = [480 * (k // 2) + 320 * (k % 2) for k in range(8)]
+    path = save(tmp_path / "swing.mid", [notes((t, t + 100, 60 + t % 7) for t in ticks)])
+    states = np.zeros((16, 88), int)
+    states[8, 40] = 2
+    _, data = redrawn(path, stretch(16, 8, 12), states)
+    assert [each[:2] for each in notes_of(read(data).tracks[-1])] == [(960, 1080)]
+
+
 def test_where_all_channels_are_taken(tmp_path):
     """Drawn notes share one with those they replace, and change no program."""
     tracks = [note(0, 960, 60 + channel, channel) for channel in range(16)]
