@@ -308,7 +308,7 @@ def caveats(comparison: Comparison) -> list[str]:
         lines.append(f"{start} a trivial model on {comparison.judged}")
     if improving := _names(comparison.improving()):
         lines.append(
-            f"{listed(improving)} still improved in the last epoch: more --set epochs may help"
+            f"{listed(improving)} still improved in the last epoch: try a larger --set epochs=N"
         )
     for name in comparison.plan.space:
         if at_end := _names(comparison.at_end(name)):

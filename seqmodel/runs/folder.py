@@ -63,8 +63,13 @@ class StoredRun(Content):
 
     folder: Path
     """Its folder, or the zip that `seqmodel export` made of it."""
-    remark: str = ""
-    """A remark if there are no best weights, or training may still find better ones; else ""."""
+    lack: str = ""
+    """A remark if these are not the best weights on valid because there are none; else ""."""
+
+    @property
+    def remark(self) -> str:
+        """The lack of best weights, or that training may still find better ones; else ""."""
+        return self.lack or unfinished(self.folder)
 
     @property
     def data(self) -> Path:
@@ -222,14 +227,12 @@ def stored_run(path: str | Path) -> StoredRun:
 
 
 def _stored(values: Mapping[str, Any], checkpoint: Path) -> StoredRun:
-    content, folder = read_content(values, checkpoint), checkpoint.parent
+    content, folder, lack = read_content(values, checkpoint), checkpoint.parent, ""
     if checkpoint.name == LAST:
         progress = Progress.from_json(values.get(PROGRESS), checkpoint, whole=False)
         lacks = f"lacks its best weights, {BEST}" if progress.metrics else "has no best weights yet"
-        remark = f"{folder} {lacks}: using those after {progress.update} updates"
-    else:
-        remark = unfinished(folder)
-    return StoredRun(**vars(content), folder=folder, remark=remark)
+        lack = f"{folder} {lacks}: using those after {progress.update} updates"
+    return StoredRun(**vars(content), folder=folder, lack=lack)
 
 
 def load_run(path: str | Path, device: "torch.device | None" = None) -> Run:

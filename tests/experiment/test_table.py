@@ -138,7 +138,7 @@ def test_unfinished_training_and_rates_at_the_end_of_their_range_are_named(tmp_p
         space=RATES,
     )
     told = table.as_text([found], []).splitlines()[-2:]
-    assert told[0] == "tanh still improved in the last epoch: more --set epochs may help"
+    assert told[0] == "tanh still improved in the last epoch: try a larger --set epochs=N"
     assert "the best learning rate of tanh is at an end of the range searched: " in told[1]
     assert table.as_markdown([found], []).splitlines()[-2:] == [f"- {line}" for line in told]
     notes = page_of(found, tmp_path).sections[0].notes

@@ -470,7 +470,7 @@ class Original:
         numbers = np.flatnonzero(np.isin(events.status, told) & (events.ticks <= tick))
         numbers = numbers[np.argsort(events.ticks[numbers], kind="stable")]
         at, kinds = events.at[numbers], events.status[numbers] & 0xF0
-        last = int(np.flatnonzero(kinds == smf.PROGRAM)[-1:].sum())
+        last = max(np.flatnonzero(kinds == smf.PROGRAM).tolist(), default=0)
         bank = () if self._frame.parts and self._into is None else smf.BANK
         for controller in (*bank, smf.VOLUME, smf.PAN):
             stated = (kinds == smf.CONTROL) & (events.data[at] == controller)

@@ -14,6 +14,7 @@ from seqmodel.media.music.original import Original
 from seqmodel.media.music.sampling import with_file_onsets
 
 BEATS = PianoRollFrames(Grid.of_beats(4), onsets=True)
+KIT = PianoRollFrames(Grid.of_beats(4), drums=True, kit=True)
 DRUMS = 9
 
 
