@@ -11,7 +11,7 @@ from seqmodel.media.music.frames import PianoRollFrames
 from seqmodel.media.music.grid import DRUM_CHANNEL, Grid
 from seqmodel.media.music.midi import Score
 from seqmodel.media.music.parts import parts_of
-from seqmodel.media.music.placing import Tally, in_frames
+from seqmodel.media.music.placing import ON_GRID, Tally, in_frames, lag_of
 from seqmodel.media.words import plural, some
 
 # ---- tonic ---------------------------------------------------------------------------------------
@@ -64,15 +64,11 @@ lies on them all, and whatever lies on any of `TIME_GRIDS` lies on the last."""
 FREE_GRIDS = TIME_GRIDS[-2:]
 """Those that move nothing far, for music that lies on no grid."""
 
-ON_GRID = 1 / 12
-"""An onset this far from a step, in steps, lies on the grid: one of six does by chance."""
 ROUNDED = 1 / 4
 """So does one that is at most half a tick from a step, and this far."""
 NEAR_SECONDS = 0.03
 """Seconds that an onset off the grid may be moved: players together are as far apart (Rasch 1979).
 """
-STEADY = 0.8
-"""Music keeps to the beat if the mean `direction` of its onsets within a step is as far from 0."""
 FITTING_SHARE = 0.98
 """The share of onsets that lie on, or near, a grid that fits."""
 DISTINCT_SHARE = 0.99
@@ -116,7 +112,7 @@ class Timing:
         # Part after part, pitch after pitch, then in time.
         part = (score.track << 11 | score.channel.astype(np.int64) << 7 | score.pitch)[chosen]
         order = np.lexsort((on, part))
-        on, part = np.maximum(on[order] - _lateness(on, beat), 0), part[order]
+        on, part = np.maximum(on[order] - lag_of(on, beat), 0), part[order]
         repeats = (part[1:] == part[:-1]) & (on[1:] > on[:-1])
         counted = dict[Grid, int]()
 
@@ -214,18 +210,6 @@ class Timing:
 
     def _share(self, count: int) -> float:
         return round(count / max(self.notes, 1), 4)
-
-
-def direction(places: NDArray[np.floating[Any]]) -> complex:
-    """The mean of places (N,), in steps, on a circle that each step goes round; 0 of none."""
-    return complex(np.exp(2j * np.pi * places).mean()) if len(places) else 0j
-
-
-def _lateness(on: NDArray[np.int64], beat: int) -> float:
-    """By how many ticks music that keeps to the beat lags behind it, below 0 leads it; else 0."""
-    mean = direction(4 / beat * on)
-    late = np.angle(mean) / (2 * np.pi)
-    return float(late * beat / 4) if abs(mean) > STEADY and abs(late) > ON_GRID else 0.0
 
 
 def timing_text(values: Mapping[str, Any], grid: Grid | str) -> str:

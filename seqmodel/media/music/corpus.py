@@ -20,7 +20,6 @@ from seqmodel.media.definitions import Work
 from seqmodel.media.input import read_whole
 from seqmodel.media.marks import MAX_NUMBER, Levels
 from seqmodel.media.music.contents import (
-    ON_GRID,
     PULSE_SHARE,
     Contents,
     Timing,
@@ -54,7 +53,14 @@ from seqmodel.media.music.grid import (
 from seqmodel.media.music.metre import MAX_SIGNATURES, Metre, Metres, infer_metre
 from seqmodel.media.music.midi import Score, begins_like_midi, read_score
 from seqmodel.media.music.parts import commonest_tracks, parts_of_notes
-from seqmodel.media.music.placing import PlacedNotes, Tally, frames_in_beats, place
+from seqmodel.media.music.placing import (
+    ON_GRID,
+    PlacedNotes,
+    Tally,
+    frames_in_beats,
+    lag_of,
+    place,
+)
 from seqmodel.media.music.published import STATED, Roll, RollFile, read_published
 from seqmodel.media.words import listed, plural
 
@@ -356,7 +362,7 @@ def _marks(placed: PlacedNotes, frame: PianoRollFrames) -> dict[str, NDArray[np.
         of_score, _ = parts_of_notes(score, frame.marks["part"].names)
         marks["part"] = of_score[chosen]
     if "timing" in frame.marks:
-        exact = score.frame_positions(score.on_tick[chosen], frame.grid)
+        exact = score.frame_positions(score.on_tick[chosen] - placed.lag, frame.grid)
         late = np.rint(ON_TIME + TIMING_PER_FRAME * (exact - placed.begin))
         marks["timing"] = late.clip(1, MAX_NUMBER).astype(np.uint8)
     return {name: marks[name] for name in frame.marks}
@@ -382,7 +388,8 @@ def _onsets(frames: NDArray[np.uint8], score: Score | None, grid: Grid) -> NDArr
     begins = struck(frames)
     onsets = np.bincount(np.flatnonzero(begins) // begins.shape[1], minlength=len(begins))
     if score is not None and grid.steps_per_beat:
-        place = score.frame_positions(score.on_tick, grid)
+        on = score.on_tick - lag_of(score.on_tick, score.ticks_per_unit)
+        place = score.frame_positions(on, grid)
         if np.mean(np.abs(place - np.rint(place)) <= ON_GRID) < PULSE_SHARE:
             onsets[:] = 0
     return onsets

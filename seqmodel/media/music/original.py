@@ -30,7 +30,6 @@ from numpy.typing import NDArray
 from seqmodel.errors import UsageError
 from seqmodel.media.input import read_whole
 from seqmodel.media.music import events as smf
-from seqmodel.media.music.contents import STEADY, direction
 from seqmodel.media.music.frames import PianoRollFrames, fold, notes_of, rows_of, sounding, struck
 from seqmodel.media.music.grid import (
     DEFAULT_BPM,
@@ -46,7 +45,6 @@ from seqmodel.media.music.parts import Part, parts_of_notes
 from seqmodel.media.music.placing import place
 from seqmodel.media.music.writing import (
     PIANO,
-    delays,
     onset_ticks,
     part_tracks,
     split_tracks,
@@ -104,14 +102,7 @@ class Original:
         self._cells = {n: (begin, end, row) for n, begin, end, row in rows if not stays[n]}
         """For each replaceable note, the first frame, the one after the last, and the row; the
         two are equal if it fills no frame."""
-        fills = placed.begin < placed.end
-        begin, on_tick = placed.begin[fills], score.on_tick[placed.chosen[fills]]
-        late = (on_tick - ticks[begin]) / np.diff(ticks)[begin]
-        lags = frame.grid.steps_per_beat and abs(direction(late)) > STEADY
-        self._late = float(np.median(late)) if lags else 0.0
-        """By how many frames the file's notes usually are late, which depends on its recording.
-
-        0 if they do not agree, as where they swing or follow no beat."""
+        self._lag = placed.lag
         self._begins = {(begin, row) for begin, _, row in self._cells.values()}
         self._note_ends = score.ends(pedal=frame.pedal)
         self._ends = dict[tuple[int, int], int]()
@@ -192,7 +183,7 @@ class Original:
         ticks = self._ticks(len(frames), cut)
         steps = np.diff(ticks)
         steps[1:] = np.minimum(steps[1:], steps[:-1])  # the tempo may change in between
-        ends = ticks + delays(self._late, np.append(steps, steps[-1]))
+        ends = ticks + self._lag
         end = None if cut is None else int(min(ticks[cut], ends[cut]))
         remaining = self._remaining_notes(frames, given, ends, end)
         data = _transposed(self._file.events, semitones)
@@ -201,7 +192,7 @@ class Original:
         first, nearby = int(ticks[free.any(axis=1).argmax()]), replaced or list(self._cells)
         notes, lowest = notes_of(frames), rows_of(frames)[0]
         loudness = velocities(notes, frames, self._frame.grid, metre=metre, flat=flat)
-        begins = onset_ticks(notes, frames, ticks, steps, self._late)
+        begins = onset_ticks(notes, frames, ends, steps)
         last, ended = int(ticks[-1]), defaultdict[tuple[int, int], int](int)
         marked = not frames[-1].any() and (cut is not None or score.end_tick < last)
         parts = self._frame.parts if self._into is None else ()
