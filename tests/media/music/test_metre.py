@@ -144,6 +144,14 @@ def test_nothing_is_inferred_of_notes_off_the_grid(tmp_path):
     assert metre_of(score, frames, SIXTEENTHS) == []
 
 
+def test_the_metre_of_a_song_that_lags_behind_its_beats_is_inferred(tmp_path):
+    onsets = enumerate(pattern((3, 4), 24).astype(int).tolist())
+    late = [(120 * t + 50, 120 * t + 100, 60 + k) for t, many in onsets for k in range(many)]
+    score = read_score(save(tmp_path / "late.mid", [notes(late)]).read_bytes())
+    frames = place(score, PianoRollFrames(SIXTEENTHS)).frames(onsets=True)
+    assert metre_of(score, frames, SIXTEENTHS) == [(0, (3, 4))]
+
+
 # ---- places
 
 
