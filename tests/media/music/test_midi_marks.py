@@ -168,6 +168,16 @@ def test_notes_keep_how_far_they_are_from_the_grid(tmp_path, grid, microseconds)
     assert found[5, 70 - 21] == found[4, 70 - 21]  # held on
 
 
+def test_timing_is_counted_from_the_lag_of_all_notes(tmp_path):
+    """Or a song that was recorded and then matched to beats spends nats on its lag at each note."""
+    begins = [120 * k + 50 + 12 * (k % 4 == 2) for k in range(1, 21)]
+    save(tmp_path / "a.mid", [notes((begin, begin + 60, 60) for begin in begins)])
+    found = marks_in(load_midi(tmp_path / "a.mid", TIMED).frames)["timing"][1:21, 60 - 21]
+    later = found[1::4].astype(int) - found[0]
+    assert (np.abs(later - 126 * 12 / 120) <= 1).all()
+    assert abs(int(found[0]) - 64) <= 126 * 4 / 120  # the lag is the mean
+
+
 GRIDS = st.sampled_from([Grid.of_beats(4), Grid.of_beats(7), Grid.of_beats(480),
                          Grid.of_seconds(0.02), Grid.of_seconds(0.0333)])  # fmt: skip
 

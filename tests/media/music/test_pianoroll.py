@@ -10,6 +10,7 @@ import scipy.io
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from midi_files import midi_file, note, piano_roll, quantity, tempo
+from midi_tracks import notes, save
 from onsets import HELD, STRUCK, as_frames, random_states
 
 from seqmodel.errors import SourceError, UsageError
@@ -126,22 +127,35 @@ def test_half_a_step_rounds_up(on, off, sounding, short):
         assert np.flatnonzero(roll_of(data, **how)[:, 60 - 21]).tolist() == filled
 
 
-@pytest.mark.parametrize("late", [12, -12])
-def test_notes_that_all_lag_or_lead_are_in_the_frames_of_their_beats(late):
-    """Songs recorded and then matched to beats do: six in a hundred notes were a frame off."""
-    off = np.arange(40) % 8 == 3
-    sixteenth = np.arange(1, 41)
-    on = 30 * sixteenth + np.where(off, 3 * late // 2, late)  # ticks
-    tune = [note(int(ticks), 15) for ticks in np.diff(on, prepend=-15) - 15]
-    score = read_score(midi_file(b"".join(tune), division=120))
+@pytest.mark.parametrize(("late", "worst"), [(48, 72), (-48, -72)])
+def test_notes_that_all_lag_or_lead_are_in_the_frames_of_their_beats(tmp_path, late, worst):
+    """Songs recorded and then matched to beats do: six in a hundred notes were a frame off.
 
-    def frames(grid):
-        return np.flatnonzero(piano_roll(score, grid).any(axis=1)).tolist()
+    Guards their ends, too, and a note at tick 0.
+    """
+    sixteenth = np.arange(41)
+    off = sixteenth % 8 == 3
+    begin = 120 * sixteenth + np.where(off, worst, late)  # ticks
+    begin[0], end = 0, 120 * (sixteenth + 1) + late + 48
+    tune = zip(begin.tolist(), end.tolist(), (60 + sixteenth % 2).tolist(), strict=True)
+    score = read_score(save(tmp_path / "late.mid", [notes(tune)]).read_bytes())
+    roll = piano_roll(score, Grid.of_beats(4))[:, 60 - 21 : 62 - 21]
+    assert np.array_equal(roll, np.stack([sixteenth % 2 == 0, sixteenth % 2 == 1], axis=1))
 
-    assert frames(Grid.of_beats(4)) == sixteenth.tolist()
-    assert {*frames(Grid.of_beats(12))} >= {*(3 * sixteenth[~off]).tolist()}
+    def onsets(grid):
+        frames = piano_roll(score, grid, onsets=True)[:, 88:]
+        return np.flatnonzero(frames.any(axis=1)).tolist()
+
+    assert {*onsets(Grid.of_beats(12))} >= {*(3 * sixteenth[~off])[1:].tolist()}
     moved = sixteenth + np.sign(late) * off
-    assert frames(Grid.of_seconds("0.125")) == np.unique(moved).tolist()  # no beats, so no lag
+    assert onsets(Grid.of_seconds("0.125")) == np.unique(moved).tolist()  # no beats, so no lag
+
+
+def test_notes_halfway_between_frames_are_in_the_later_ones(tmp_path):
+    tune = [(120 * k + 60, 120 * k + 100, 60) for k in range(20)]
+    score = read_score(save(tmp_path / "half.mid", [notes(tune)]).read_bytes())
+    roll = piano_roll(score, Grid.of_beats(4))
+    assert np.flatnonzero(roll.any(axis=1)).tolist() == [*range(1, 21)]
 
 
 def test_smpte_time_has_seconds_but_no_beats():
