@@ -146,7 +146,9 @@ def test_notes_that_all_lag_or_lead_are_in_the_frames_of_their_beats(tmp_path, l
         frames = piano_roll(score, grid, onsets=True)[:, 88:]
         return np.flatnonzero(frames.any(axis=1)).tolist()
 
-    assert {*onsets(Grid.of_beats(12))} >= {*(3 * sixteenth[~off])[1:].tolist()}
+    finer = onsets(Grid.of_beats(12))
+    assert {*finer} >= {*(3 * sixteenth[~off])[1:].tolist()}
+    assert max(finer) == 3 * 40  # not the note at 0, before the first frame by its lag
     moved = sixteenth + np.sign(late) * off
     assert onsets(Grid.of_seconds("0.125")) == np.unique(moved).tolist()  # no beats, so no lag
 
