@@ -247,7 +247,7 @@ def _open(
                 "name the data to score with --data"
             )
     run.check_reads(dataset)
-    differences = dataset.frame.differences(run.frame)
+    differences = dataset.frame.differences(run.frame, dataset.manifest.get("contents", {}))
     if differences:
         message(
             f"{dataset.folder} was prepared differently from the run's training data "

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -162,6 +163,17 @@ def test_a_run_reads_files_with_its_datas_pedal(pedalled):
     assert frame.differences(held) == [
         "without notes held by the pedal, not with notes held by the pedal"
     ]
+
+
+def test_music_without_a_pedal_agrees_with_a_run_on_music_with_one(pedalled, music):
+    """But not if its pedals were ignored: there notes are shorter."""
+    shutil.copytree(music, "m", dirs_exist_ok=True)
+    call_ok("prepare", "m", "--out", "d")
+    call_ok("train", "d", "--hidden", 4, "--epochs", 1, "--no-end", "--run", "r")
+    call_ok("prepare", music, "--out", "none")
+    call_ok("prepare", "m", "--pedal=ignore", "--out", "ignored")
+    assert call_ok("eval", "r", "--data", "none").err == ""
+    assert "(without notes held by the pedal" in call_ok("eval", "r", "--data", "ignored").err
 
 
 # ---- notes that round to no frame, or repeat a sounding one --------------------------------------
