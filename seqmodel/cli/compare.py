@@ -262,10 +262,11 @@ def _run(
         if limit:
             (folder / ANSWER).unlink(missing_ok=True)  # it will be replaced
     if limit:
-        runs = plural(sum(cell.total for cell in counts.values()), "run")
+        total = sum(cell.total for cell in counts.values())
         each = f"{plural(plan.trials, 'trial')} and {plural(plan.seeds, 'seed')} of the best"
         cells = "each of " * (len(counts) > 1) + some(counts, 6)
-        message(f"{folder}: {limit} of {runs} ahead, {each} for {cells}")
+        sooner = "; --quick gives a first answer sooner" * (limit == total and not plan.quick)
+        message(f"{folder}: {limit} of {plural(total, 'run')} ahead, {each} for {cells}{sooner}")
         with stop_on_signals() as stop, experiment_progress(counts) as (take, say):
             work(
                 Task(folder, plan, storage, artifacts), jobs, limit, report=take, say=say, stop=stop

@@ -284,7 +284,8 @@ def test_a_trial_that_diverges_is_reported_and_does_not_win(call, data):
     result = call_ok("compare", data, *options)
     ahead, *lines = result.err.splitlines()
     cells = "data/learning_rate=0.01 and data/learning_rate=1e+30"
-    assert ahead == f"d: 4 of 4 runs ahead, 1 trial and 1 seed of the best for each of {cells}"
+    each = f"1 trial and 1 seed of the best for each of {cells}"
+    assert ahead == f"d: 4 of 4 runs ahead, {each}; --quick gives a first answer sooner"
     *runs, memory, _ = map(str.split, lines)
     ended = {run[1]: run[2:] for run in runs}
     good = "data/learning_rate=0.01"
