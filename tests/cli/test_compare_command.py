@@ -125,6 +125,20 @@ def test_a_damaged_journal_is_one_line(call, undisturbed, tmp_path):
         assert told.err.count("\n") == told.status
 
 
+def test_a_page_lacks_the_sample_of_a_damaged_checkpoint(data, undisturbed, tmp_path, monkeypatch):
+    """For want of one nothing was printed, although the figures are in the journal."""
+    monkeypatch.undo()  # so that the page is drawn
+    whole, copied = call_ok("compare", data, *PAPER, "--out", undisturbed).out, tmp_path / "copied"
+    shutil.copytree(undisturbed, copied)
+    (copied / "complete.json").unlink()
+    for best in (copied / "runs/data/gru").glob("*/best.safetensors"):
+        best.write_bytes(best.read_bytes()[:3000])
+    assert call_ok("compare", data, *PAPER, "--out", copied).out == whole
+    page = (copied / "report.html").read_text()
+    assert "Without gru, whose checkpoint cannot be read." in page
+    assert page.count("data:audio/mpeg;base64,") == 1 + 1
+
+
 def test_no_kill_changes_the_table(data, undisturbed):
     """Of a worker, the command alone, or all processes at once; nor are there tracebacks."""
     chance, victims, command = random.Random(1), ["worker", "command", "everyone"], begin(data)
