@@ -405,9 +405,9 @@ def test_an_experiment_grows_also_where_it_or_its_data_moved(call, data, undistu
     fewer = call("compare", data, *PAPER, "--trials", 2, "--out", "moved")
     assert fewer.err.startswith("moved keeps its 3 trials and 2 seeds\n")
     same_tables("moved", undisturbed)
-    says = "there is already an experiment e, which differs in variants (to extend it, list its "
+    says = "moved: there is already an experiment, which differs in variants (to extend it, list "
     for more in (["--units", "gru"], ["--vary", "weight_noise=0,0.1"]):
-        call_refused("compare", data, *PAPER, *more, "--out", "moved", says=says + "tanh")
+        call_refused("compare", data, *PAPER, *more, "--out", "moved", says=says + "its tanh")
     assert call("compare", "--status", "--out", "moved").out.endswith("10/10 runs done\n")
 
 
