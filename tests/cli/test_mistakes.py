@@ -117,6 +117,8 @@ sample - --format mid --json --run {run} -> 2 --json and OUT - exclude each othe
 report --run {run} -> 2 No such option: --run; name a run without it
 report {run} --out new/r.html -> 1 new/r.html: there is no folder new; create it first
 sample {bad}/file --format mid --run {run} -> 1 {bad}/file already exists
+sample {bad}/p.mid --no-end --run {run} -> 2 {run} was trained without --end ... leave out
+sample {bad}/p.mid --key H --run {run} -> 2 --key must be a note such as C, F# or Eb, not 'H'
 sample {bad}/file/o.mid --run {run} -> 1 cannot write {bad}/file/o.mid: {bad}/file is a file,
 sample {bad}/other --format mid --force --run {run} -> 1 cannot write {bad}/other: is a directory
 sample /dev/full --format mid --force --run {run} -> 1 /dev/full is a device or a pipe,
@@ -237,6 +239,10 @@ compare {data} --config {bad}/step.yaml -> 1 {bad}/step.yaml: --output must be o
 export {run} -> 2 Missing argument 'FILE' (see seqmodel export --help)
 export {run} page.htm -> 2 the suffix of page.htm must be one of .html, .onnx, .zip
 export {run} {bad}/there.html -> 1 {bad}/there.html already exists; add --force to replace it
+export {audio_run} {bad}/there.html --tempo 60 -> 2 --tempo is for music, and {audio_run}
+report {bad}/nope --out {bad}/there.html -> 1 there is no run {bad}/nope
+eval {bad}/nope --plot {run}/learning-curve.png -> 1 there is no run {bad}/nope
+inspect {bad}/p.mid --verify --plot {run}/learning-curve.png -> 2 --verify is for datasets and runs,
 export {run} page.html --temperature 0.93
     -> 2 page.html: --temperature goes from 0 to 2 in steps of 0.05, not 0.93
 export {run} page.html --tempo 7 -> 2 page.html: --tempo goes from 40 to 240, not 7
