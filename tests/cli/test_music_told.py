@@ -58,6 +58,11 @@ def test_prepare_and_inspect_tell_what_is_lost(call):
     assert f"not kept: {', '.join(lost[:-1])}" in said.splitlines()
 
 
+def test_a_tempo_is_told_without_an_exponent(call):
+    save(Path("fast.mid"), [[tempo(0, 1), tempo(480, 500_000), *notes([(0, 960, 60)])]])
+    assert " at 120 to 60,000,000 bpm, " in call("inspect", "fast.mid").out
+
+
 def test_inspect_describes_a_song(call):
     write_band(Path("band.mid"))
     shown = call("inspect", "band.mid")
