@@ -56,9 +56,7 @@ def train(
     ),
     *,
     resume: bool = usual_option(
-        False,
-        "--resume",
-        help="Continue a stopped run: --run, or one in place of DATA, or the newest (on DATA).",
+        False, "--resume", help="Continue RUN or --run FOLDER, or the newest (on DATA if given)."
     ),
     trials: int | None = typer.Option(
         None,

@@ -249,10 +249,9 @@ def _compiled(pattern: str) -> re.Pattern[str]:
 def _csv_labels(file: Path, paths: Collection[Path]) -> dict[Path, dict[str, str]]:
     """The labels of the files that rows name, from the CSV file's folder or the working one."""
     try:
-        text = io.StringIO(read_bytes(file).decode("utf-8-sig"), newline="")
-        first = next(filter(str.strip, text), "")
-        separator = "," if "," in first else ";"  # as spreadsheets write where 1,5 is 1.5
-        text.seek(0)
+        text = io.StringIO(read_bytes(file).decode("utf-8-sig"), newline="").readlines()
+        # Spreadsheets write semicolons where 1,5 is a number.
+        separator = "," if "," in next(filter(str.strip, text), "") else ";"
         cells_of = csv.reader(text, delimiter=separator, skipinitialspace=True)
         header, *rows = [row for row in cells_of if any(row)] or [[]]
     except (ValueError, csv.Error) as error:

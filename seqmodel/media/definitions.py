@@ -296,7 +296,7 @@ class FrameDefinition(Protocol):
     ) -> list[str]:
         """The labels in which two definitions differ, such as "drums kept, not drums dropped".
 
-        `contents` are those in the manifest of this one's dataset, which some cannot matter to.
+        `contents`, from the manifest of this one's dataset, exclude those that it cannot differ in.
         """
         if self.medium != other.medium:
             return [f"{self.medium}, not {other.medium}"]

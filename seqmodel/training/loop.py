@@ -508,10 +508,8 @@ class Trainer:
         if self.folder is None:
             return
         config = self.folder / runs.CONFIG
-        if self.state.progress.update and not config.is_file():  # else the folder would come back
-            raise SeqmodelError(
-                f"{config} has gone, and so training ends; if the run was renamed, resume it there"
-            )
+        if self.state.progress.update and not config.is_file():  # the folder would come back
+            raise SeqmodelError(f"{config} has gone; if the run was renamed, resume it there")
         save_checkpoint(self.folder / name, tensors, content)
 
     def _write_metrics(self) -> None:

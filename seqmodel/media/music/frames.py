@@ -417,10 +417,9 @@ class PianoRollFrames(FrameDefinition):
         self, other: FrameDefinition, contents: Mapping[str, Any] = MappingProxyType({})
     ) -> list[str]:
         """Where no pedal is pressed it makes no difference."""
-        frame = self
         if isinstance(other, PianoRollFrames) and contents.get("pedal") == 0:
-            frame = replace(self, pedal=other.pedal)
-        return super(PianoRollFrames, frame).differences(other)
+            return replace(self, pedal=other.pedal).differences(other)
+        return super().differences(other)
 
     def vary(self, frames: NDArray[np.uint8], variant: int) -> NDArray[np.uint8]:
         return transposed(frames, variant)
