@@ -13,7 +13,7 @@ import typer
 
 from seqmodel.cli.common import blaming, message, print_json, show
 from seqmodel.cli.help import one_of, several_of
-from seqmodel.cli.options import Json, Quiet
+from seqmodel.cli.options import Json, Quiet, prefixed
 from seqmodel.cli.progress import LONG_SILENCE, display
 from seqmodel.config import (
     PRESETS,
@@ -252,7 +252,9 @@ def _run(
         check_writable(artifacts / "checkpoint")
     opened_storage = open_storage(folder, storage, message)
     with held_lock(folder / BEGIN, wait=True):
-        studies = Studies.begin(opened_storage, name_in(opened_storage, folder, storage), plan)
+        name = name_in(opened_storage, folder, storage)
+        with prefixed(f"{folder}"):  # which may have been renamed since
+            studies = Studies.begin(opened_storage, name, plan)
         if (studies.plan.trials, studies.plan.seeds) != (plan.trials, plan.seeds):
             sizes = plural(studies.plan.trials, "trial"), plural(studies.plan.seeds, "seed")
             message(f"{folder} keeps its {listed(sizes)}")
@@ -262,10 +264,11 @@ def _run(
         if limit:
             (folder / ANSWER).unlink(missing_ok=True)  # it will be replaced
     if limit:
-        runs = plural(sum(cell.total for cell in counts.values()), "run")
+        total = sum(cell.total for cell in counts.values())
         each = f"{plural(plan.trials, 'trial')} and {plural(plan.seeds, 'seed')} of the best"
         cells = "each of " * (len(counts) > 1) + some(counts, 6)
-        message(f"{folder}: {limit} of {runs} ahead, {each} for {cells}")
+        sooner = "; --quick gives a first answer sooner" * (limit == total and not plan.quick)
+        message(f"{folder}: {limit} of {plural(total, 'run')} ahead, {each} for {cells}{sooner}")
         with stop_on_signals() as stop, experiment_progress(counts) as (take, say):
             work(
                 Task(folder, plan, storage, artifacts), jobs, limit, report=take, say=say, stop=stop
@@ -275,7 +278,7 @@ def _run(
     with display("writing tables and a page"):
         text, files = write_results(studies, folder, command)
     with held_lock(folder / BEGIN, wait=True):
-        current = Studies.load(opened_storage, name_in(opened_storage, folder, storage))
+        current = Studies.load(opened_storage, name)
         if current is not None and plan.differs(current.plan) is None:  # nobody has extended it
             store_answer(folder, plan, text, status_of(studies, folder), files)
     return text

@@ -146,13 +146,13 @@ def evaluate(
         exclusive,
         itertools.product(("--seconds", "--judge", "--guidance"), ["--samples N"]),
     )
-    if plot is not None:
-        check_plot(plot, force=force)
     # What can be wrong is told before torch is loaded, as far as possible.
     given = find_sources([str(files)]) if files else open_dataset(data) if data else None
     medium = given.medium if isinstance(given, Sources) else given and medium_of(given.frame)
     stored = stored_runs(runs or [chosen_run([medium.name] if medium else [])])
     _check_labels(stored[0], {"--classify": classify, "--judge": judge})
+    if plot is not None:
+        check_plot(plot, force=force)
     with ExitStack() as stack:
         dataset = _open(stored, data, given, stack)
         name = split or (dataset.splits[0] if files else "valid")
@@ -247,7 +247,7 @@ def _open(
                 "name the data to score with --data"
             )
     run.check_reads(dataset)
-    differences = dataset.frame.differences(run.frame)
+    differences = dataset.frame.differences(run.frame, dataset.manifest.get("contents", {}))
     if differences:
         message(
             f"{dataset.folder} was prepared differently from the run's training data "

@@ -62,14 +62,14 @@ def inspect(
     """
     from seqmodel.report import inspection
 
-    if plot is not None:
-        check_plot(plot, force=force)
-    if listen is not None:
-        check_target(listen, force=force)
     kind = inspection.kind_of(path)
     _check_listen(listen, path, kind, media_options)
     if verify and kind not in ("dataset", "run"):
         raise UsageError(f"--verify is for datasets and runs, which store hashes, not for {path}")
+    if plot is not None:
+        check_plot(plot, force=force)
+    if listen is not None:
+        check_target(listen, force=force)
     if kind == "dataset":
         values, lines = inspection.inspect_dataset(path, plot), _dataset
     elif kind == "run":

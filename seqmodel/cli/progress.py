@@ -26,7 +26,7 @@ LONG_SILENCE = 60.0
 """The same for long work that also prints its own lines."""
 BEAT = 1.0
 """Seconds between checks whether a line is due."""
-NEWS = 1 / 4
+NEWS = 1 / 2
 """Share by which a plan must differ from the one last announced to be announced too."""
 
 

@@ -201,8 +201,6 @@ def sample(
 
     numbers = range(1, number + 1) if number > 1 else ()
     targets = [out.with_name(f"{out.stem}-{k}{out.suffix}") for k in numbers] or [out]
-    for target in () if to_stdout else targets:
-        check_target(target, force=force)
     remarks, wanted = list[str](), [text.partition("=")[0] for text in label or []]
     paths = runs or [chosen_run(_media_writing(kind), wanted, say=remarks.append)]
     stored = stored_runs(paths)
@@ -237,6 +235,8 @@ def sample(
     )
     with nullcontext() if runs else prefixed(f"cannot sample {folder}"):
         sampling = medium.sampling(first.frame, request)
+    for target in () if to_stdout else targets:
+        check_target(target, force=force)
     for remark in remarks:
         message(remark)
     all_runs = load_runs(stored, "cpu", 1)

@@ -62,8 +62,6 @@ def report(
     check_given(context, {"--samples 0": not samples}, exclusive)
     if out.suffix.lower() != ".html":
         raise UsageError(f"--out writes HTML only: {out} must end in .html")
-    if not watch:
-        check_target(out, force=force)
     from seqmodel.runs.folder import stored_run
 
     chosen, remarks = runs or [chosen_run()], dict[str, None]()
@@ -75,6 +73,8 @@ def report(
             with prefixed(f"cannot sample {stored.folder}"):
                 planned = stored.sampling(medium.page_format, options=options)
             remarks |= dict.fromkeys(planned.remarks)
+    if not watch:
+        check_target(out, force=force)
     for remark in remarks:
         message(remark)
     from seqmodel.files import write_file
@@ -144,7 +144,6 @@ def export(
     if (options or label) and suffix != ".html":
         option = next(iter(options), "label")
         raise UsageError(f"--{option} is for pages, which end in .html, not for {out}")
-    check_target(out, force=force)
     from seqmodel.runs.folder import load_run, stored_run
 
     stored = stored_run(run)  # before torch is loaded
@@ -153,6 +152,7 @@ def export(
         raise UsageError(f"--label asks for {1 + len(others)} combinations, but a page draws one")
     if tempo is not None and stored.frame.values != "binary":
         raise UsageError(f"--tempo is for music, and {run} was trained on {stored.frame.medium}")
+    check_target(out, force=force)
     loaded = load_run(run).conditioned(labels)
     message(loaded.remark)
     try:

@@ -56,7 +56,7 @@ def train(
     ),
     *,
     resume: bool = usual_option(
-        False, "--resume", help="Continue a stopped run: --run, or the newest (on DATA if given)."
+        False, "--resume", help="Continue RUN or --run FOLDER, or the newest (on DATA if given)."
     ),
     trials: int | None = typer.Option(
         None,
@@ -99,16 +99,17 @@ def train(
     Stop a run with Ctrl-C and continue it with --resume, bit for bit. The frame-wise model and the
     paper preset have other defaults: see --print-config.
     """
+    if resume and run is None and data is not None and (data / runs.CONFIG).is_file():
+        data, run = None, data
     if ranks.process_rank().rank:
         ranks.follow(data)
         return
     from seqmodel.training.trackers import find_trackers
 
     size, trackers = ranks.processes_of(processes), find_trackers(track or [])
+    settings["data"] = data and str(data)
     given = {name: value for name, value in settings.items() if value is not None}
     given |= {name: read_unit(given[name]) for name in UNITS if name in given}
-    if data is not None:
-        given["data"] = str(data)
     if run is not None and ranks.was_restarted() and (run / runs.LAST).is_file():
         resume, init_from, config, force = True, None, None, False
     if resume:

@@ -249,13 +249,13 @@ def prepare(
 
     SeqmodelError if no file can be used or the target cannot be written; nothing is written then.
     """
-    DATASET_FOLDER.check_target(out, force=force)
     medium, files = sources.medium, sources.files
     if medium.name != settings.medium:
         raise SeqmodelError(f"{files[0].path} is {medium.name}, not {settings.medium}")
     left_out = [one._asdict() for one in sources.skipped]
     if strict and left_out:
         raise SeqmodelError("{source}: {reason}".format(**left_out[0]))
+    DATASET_FOLDER.check_target(out, force=force)
     if cache:
         if out.resolve() in (cache.resolve(), *cache.resolve().parents):
             raise SeqmodelError(

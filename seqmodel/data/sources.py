@@ -249,8 +249,11 @@ def _compiled(pattern: str) -> re.Pattern[str]:
 def _csv_labels(file: Path, paths: Collection[Path]) -> dict[Path, dict[str, str]]:
     """The labels of the files that rows name, from the CSV file's folder or the working one."""
     try:
-        text = io.StringIO(read_bytes(file).decode("utf-8-sig"), newline="")
-        header, *rows = [row for row in csv.reader(text, skipinitialspace=True) if any(row)] or [[]]
+        text = io.StringIO(read_bytes(file).decode("utf-8-sig"), newline="").readlines()
+        # Spreadsheets write semicolons where 1,5 is a number.
+        separator = "," if "," in next(filter(str.strip, text), "") else ";"
+        cells_of = csv.reader(text, delimiter=separator, skipinitialspace=True)
+        header, *rows = [row for row in cells_of if any(row)] or [[]]
     except (ValueError, csv.Error) as error:
         raise SeqmodelError(f"{file} is not a CSV file in UTF-8: {error}") from error
     names = [name for name in header if name != "path"]
@@ -267,7 +270,7 @@ def _csv_labels(file: Path, paths: Collection[Path]) -> dict[Path, dict[str, str
         if len(row) > len(header):
             raise SeqmodelError(
                 f"{file}: the row of {name} has {plural(len(row), 'cell')}, but the first line "
-                f"{len(header)}: quote what holds commas"
+                f"{len(header)}: quote what holds separators"
             )
         try:
             places = [(folder / name).resolve() for folder in (file.parent, Path())]

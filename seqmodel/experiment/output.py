@@ -40,7 +40,7 @@ from seqmodel.report.origin import provenance, short_path
 from seqmodel.report.page import parts
 from seqmodel.report.page.parts import render
 from seqmodel.report.run_page import draw, real_piece
-from seqmodel.report.subjects import subject_of
+from seqmodel.report.subjects import Subject, subject_of
 from seqmodel.runs.files import epochs_of
 from seqmodel.runs.folder import BEST, load_run
 
@@ -190,10 +190,14 @@ def _searches(comparison: Comparison) -> parts.Scatter:
 
 
 def _samples(comparison: Comparison, folder: Path) -> list[parts.Part]:
-    winners = [
-        (o, folder / "runs" / o.cell.name / f"trial-{o.winner}") for o in comparison.outcomes
-    ]
-    subjects = [subject_of(load_run(run), o.name) for o, run in winners if (run / BEST).is_file()]
+    subjects, notes = list[Subject](), [f"Of each winner, with seed {SEED}."]
+    for outcome in comparison.outcomes:
+        run = folder / "runs" / outcome.cell.name / f"trial-{outcome.winner}"
+        try:
+            if (run / BEST).is_file():
+                subjects.append(subject_of(load_run(run), outcome.name))
+        except SeqmodelError:  # its figures are in the journal
+            notes.append(f"Without {outcome.name}, whose checkpoint cannot be read.")
     drawn = draw(subjects, number=1, seed=SEED, progress=lambda done, total: None)
     samples = tuple(sample for subject in drawn.values() for sample in subject)
     if not samples:
@@ -201,7 +205,7 @@ def _samples(comparison: Comparison, folder: Path) -> list[parts.Part]:
     winner = subjects[0].run
     with suppress(SeqmodelError):  # the dataset may be gone by now
         samples += tuple(real_piece(winner, open_dataset(str(winner.config.data))))
-    return [parts.Samples(samples, notes=(f"Of each winner, with seed {SEED}.",))]
+    return [parts.Samples(samples, notes=tuple(notes))]
 
 
 def _runs(comparison: Comparison) -> parts.Table:

@@ -110,8 +110,8 @@ class Studies:
             return None if text is None else cls(storage, name, Plan.from_json(json.loads(text)))
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise SeqmodelError(
-                f"the plan of experiment {name} is damaged or from another version: name a new "
-                "folder with --out"
+                "the experiment's plan is damaged or from another version: name a new folder with "
+                "--out"
             ) from error
 
     @classmethod
@@ -122,8 +122,8 @@ class Studies:
             plan = plan.at_least(existing.plan)
             if differs := plan.differs(existing.plan):
                 raise SeqmodelError(
-                    f"there is already an experiment {name}, which differs in {differs}: name a "
-                    "new folder with --out"
+                    f"there is already an experiment, which differs in {differs}: name a new "
+                    "folder with --out"
                 )
             if existing.plan.differs(plan) is None:
                 return cls(storage, name, plan)

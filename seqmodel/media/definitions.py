@@ -291,8 +291,13 @@ class FrameDefinition(Protocol):
         """{"mean", "deviation"} if a model standardises its input, else None."""
         return None
 
-    def differences(self, other: "FrameDefinition") -> list[str]:
-        """The labels in which two definitions differ, such as "drums kept, not drums dropped"."""
+    def differences(
+        self, other: "FrameDefinition", contents: Mapping[str, Any] = MappingProxyType({})
+    ) -> list[str]:
+        """The labels in which two definitions differ, such as "drums kept, not drums dropped".
+
+        `contents`, from the manifest of this one's dataset, exclude those that it cannot differ in.
+        """
         if self.medium != other.medium:
             return [f"{self.medium}, not {other.medium}"]
         pairs = zip(self.labels, other.labels, strict=True)

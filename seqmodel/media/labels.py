@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import product
 from typing import Any
 
-from seqmodel.errors import UsageError
+from seqmodel.errors import UsageError, did_you_mean
 from seqmodel.media.words import listed, plural, some
 from seqmodel.plain import Fields
 
@@ -77,9 +77,10 @@ def combinations(options: Sequence[str], known: KnownLabels, run: object) -> lis
                 raise UsageError(f"--label {text}: {first} comes after {last}; swap them")
         else:
             selected = value.split(",")
-        if not {*selected} <= {*values}:
-            wrong = f"there is no {name} {value!r}" if equals else "write NAME=VALUE"
-            raise UsageError(f"--label {text}: {wrong}; choose from {some(values, SHOWN)}")
+        for unknown in (each for each in selected if each not in values):
+            wrong = f"there is no {name} {unknown!r}" if equals else "write NAME=VALUE"
+            choices = some(values, SHOWN) + did_you_mean(unknown, values)
+            raise UsageError(f"--label {text}: {wrong}; choose from {choices}")
         chosen.setdefault(name, {}).update(dict.fromkeys(selected))
     return [dict(zip(chosen, each, strict=True)) for each in product(*chosen.values())]
 

@@ -22,6 +22,7 @@ from seqmodel.config import Config, to_yaml
 from seqmodel.data import batches
 from seqmodel.data.batches import Batch
 from seqmodel.data.dataset import Dataset, LostError, Split
+from seqmodel.errors import SeqmodelError
 from seqmodel.evaluation.likelihood import BATCH_SIZE, likelihood
 from seqmodel.files import write_file
 from seqmodel.media.words import epochs_text
@@ -504,8 +505,12 @@ class Trainer:
             write_file(self.folder / name, text.encode())
 
     def _write_checkpoint(self, name: str, tensors: Mapping[str, Tensor], content: Any) -> None:
-        if self.folder is not None:
-            save_checkpoint(self.folder / name, tensors, content)
+        if self.folder is None:
+            return
+        config = self.folder / runs.CONFIG
+        if self.state.progress.update and not config.is_file():  # the folder would come back
+            raise SeqmodelError(f"{config} has gone; if the run was renamed, resume it there")
+        save_checkpoint(self.folder / name, tensors, content)
 
     def _write_metrics(self) -> None:
         lines = (json.dumps(line, allow_nan=False) for line in self.state.progress.metrics)

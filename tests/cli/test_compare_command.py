@@ -125,6 +125,20 @@ def test_a_damaged_journal_is_one_line(call, undisturbed, tmp_path):
         assert told.err.count("\n") == told.status
 
 
+def test_a_page_lacks_the_sample_of_a_damaged_checkpoint(data, undisturbed, tmp_path, monkeypatch):
+    """For want of one nothing was printed, although the figures are in the journal."""
+    monkeypatch.undo()  # so that the page is drawn
+    whole, copied = call_ok("compare", data, *PAPER, "--out", undisturbed).out, tmp_path / "copied"
+    shutil.copytree(undisturbed, copied)
+    (copied / "complete.json").unlink()
+    for best in (copied / "runs/data/gru").glob("*/best.safetensors"):
+        best.write_bytes(best.read_bytes()[:3000])
+    assert call_ok("compare", data, *PAPER, "--out", copied).out == whole
+    page = (copied / "report.html").read_text()
+    assert "Without gru, whose checkpoint cannot be read." in page
+    assert page.count("data:audio/mpeg;base64,") == 1 + 1
+
+
 def test_no_kill_changes_the_table(data, undisturbed):
     """Of a worker, the command alone, or all processes at once; nor are there tracebacks."""
     chance, victims, command = random.Random(1), ["worker", "command", "everyone"], begin(data)
@@ -284,7 +298,8 @@ def test_a_trial_that_diverges_is_reported_and_does_not_win(call, data):
     result = call_ok("compare", data, *options)
     ahead, *lines = result.err.splitlines()
     cells = "data/learning_rate=0.01 and data/learning_rate=1e+30"
-    assert ahead == f"d: 4 of 4 runs ahead, 1 trial and 1 seed of the best for each of {cells}"
+    each = f"1 trial and 1 seed of the best for each of {cells}"
+    assert ahead == f"d: 4 of 4 runs ahead, {each}; --quick gives a first answer sooner"
     *runs, memory, _ = map(str.split, lines)
     ended = {run[1]: run[2:] for run in runs}
     good = "data/learning_rate=0.01"
@@ -390,9 +405,9 @@ def test_an_experiment_grows_also_where_it_or_its_data_moved(call, data, undistu
     fewer = call("compare", data, *PAPER, "--trials", 2, "--out", "moved")
     assert fewer.err.startswith("moved keeps its 3 trials and 2 seeds\n")
     same_tables("moved", undisturbed)
-    says = "there is already an experiment e, which differs in variants (to extend it, list its "
+    says = "moved: there is already an experiment, which differs in variants (to extend it, list "
     for more in (["--units", "gru"], ["--vary", "weight_noise=0,0.1"]):
-        call_refused("compare", data, *PAPER, *more, "--out", "moved", says=says + "tanh")
+        call_refused("compare", data, *PAPER, *more, "--out", "moved", says=says + "its tanh")
     assert call("compare", "--status", "--out", "moved").out.endswith("10/10 runs done\n")
 
 

@@ -132,6 +132,11 @@ def test_labels_come_from_folders_and_tables(call, told):
     odd = {"00": {"odd": "a=b,🎹", "key": "C"}, "01": {"key": "D"}, "10": {"odd": "c"}, "11": {}}
     assert labels_of("c") == odd
     assert "odd (a=b,🎹 and c), key (C and D)" in call("inspect", "c").out
+    Path("t.csv").write_text(
+        "\npath;odd;key\njigs/train/00.mid;a=b,🎹;C\njigs/train/01.mid;;D\nwaltzes/train/10.mid;c\n"
+    )
+    call_ok("prepare", *sources, "--labels", "t.csv", "-o", "d")
+    assert labels_of("d") == odd
 
 
 @pytest.mark.parametrize(
@@ -178,6 +183,10 @@ def test_a_label_of_too_many_values_is_refused(call, monkeypatch):
     [
         ("sample x.mid --label who=eve", "there is no who 'eve'; choose from ann and bob"),
         ("sample x.mid --label who=", "no who ''"),
+        (
+            "sample x.mid --label who=ann,Bob",
+            "no who 'Bob'; choose from ann and bob; did you mean bob",
+        ),
         ("sample x.mid --label who", "write NAME=VALUE; choose from ann and bob"),
         ("sample x.mid --label age=7", "no label 'age'; ...run knows who"),
         ("sample x.mid --label who=ann,bob", "-n 2 draws all"),

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -55,6 +56,11 @@ def test_prepare_and_inspect_tell_what_is_lost(call):
     assert Path("d/manifest.json").read_bytes() == manifest
     said = call("prepare", "m", "-o", "e", "--steps-per-beat", 12, "--drums", "keep").err
     assert f"not kept: {', '.join(lost[:-1])}" in said.splitlines()
+
+
+def test_a_tempo_is_told_without_an_exponent(call):
+    save(Path("fast.mid"), [[tempo(0, 1), tempo(480, 500_000), *notes([(0, 960, 60)])]])
+    assert " at 120 to 60,000,000 bpm, " in call("inspect", "fast.mid").out
 
 
 def test_inspect_describes_a_song(call):
@@ -162,6 +168,17 @@ def test_a_run_reads_files_with_its_datas_pedal(pedalled):
     assert frame.differences(held) == [
         "without notes held by the pedal, not with notes held by the pedal"
     ]
+
+
+def test_music_without_a_pedal_agrees_with_a_run_on_music_with_one(pedalled, music):
+    """But not if its pedals were ignored: there notes are shorter."""
+    shutil.copytree(music, "m", dirs_exist_ok=True)
+    call_ok("prepare", "m", "--out", "d")
+    call_ok("train", "d", "--hidden", 4, "--epochs", 1, "--no-end", "--run", "r")
+    call_ok("prepare", music, "--out", "none")
+    call_ok("prepare", "m", "--pedal=ignore", "--out", "ignored")
+    assert call_ok("eval", "r", "--data", "none").err == ""
+    assert "(without notes held by the pedal" in call_ok("eval", "r", "--data", "ignored").err
 
 
 # ---- notes that round to no frame, or repeat a sounding one --------------------------------------

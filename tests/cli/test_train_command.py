@@ -32,13 +32,14 @@ def test_train_prints_plain_lines_without_a_terminal(call, data, run):
     assert result.out == out
     files = {"best.safetensors", "config.yaml", "last.safetensors", "learning-curve.png"}
     assert {f.name for f in Path("runs/data-lstm-1").iterdir()} == files | {"metrics.jsonl"}
-    told = call("train", data, "--hidden", 4, "--epochs", 1, "--json", "-q")
-    values = json.loads(told.out)
-    assert (told.err, set(values), values["best"]["epoch"]) == ("", {"run", "epochs", "best"}, 1)
+    quiet = call("train", data, "--hidden", 4, "--epochs", 1, "--json", "-q")
+    values = json.loads(quiet.out)
+    assert (quiet.err, set(values), values["best"]["epoch"]) == ("", {"run", "epochs", "best"}, 1)
     assert values["run"] == "runs/data-lstm-2"  # without a name it takes the next number
     assert call_ok("train", "--resume").err.startswith(
         "resuming runs/data-lstm-2, the newest run\n"
     )
+    assert told("train", "--resume", "runs/data-lstm-1")["run"] == "runs/data-lstm-1"
 
 
 @pytest.mark.parametrize(

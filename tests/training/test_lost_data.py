@@ -50,6 +50,17 @@ def test_lost_data_ends_training_at_once_and_the_run_resumes(dataset, make_confi
         assert left(run) == left(tmp_path / "whole")
 
 
+def test_a_run_whose_folder_is_removed_ends_and_leaves_none(make_config, train, tmp_path):
+    """It came back without its settings, and so could not be resumed."""
+
+    def tick(tick):
+        shutil.rmtree(tmp_path / "run", ignore_errors=True)
+
+    training = partial(train, make_config(epochs=2), tmp_path / "run", tick=tick)
+    refused(training, tmp_path / "run" / "config.yaml", "has gone")
+    assert not (tmp_path / "run").exists()
+
+
 def test_an_experiment_that_lost_its_data_says_to_repeat_the_command(dataset, tmp_path):
     """`train --resume --run results/.../trial-0` would finish one run and leave the others."""
     data, folder = tmp_path / "data", tmp_path / "experiment"

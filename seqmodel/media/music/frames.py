@@ -13,7 +13,8 @@ one. What is said below of frames (T, 88) holds for them too.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
@@ -411,6 +412,14 @@ class PianoRollFrames(FrameDefinition):
         packed = pack(after_silence(self.decode(rows)))
         cut[:, : packed.shape[1]] = packed
         return cut
+
+    def differences(
+        self, other: FrameDefinition, contents: Mapping[str, Any] = MappingProxyType({})
+    ) -> list[str]:
+        """Where no pedal is pressed it makes no difference."""
+        if isinstance(other, PianoRollFrames) and contents.get("pedal") == 0:
+            return replace(self, pedal=other.pedal).differences(other)
+        return super().differences(other)
 
     def vary(self, frames: NDArray[np.uint8], variant: int) -> NDArray[np.uint8]:
         return transposed(frames, variant)

@@ -281,9 +281,8 @@ def file_lines(values: Mapping[str, Any]) -> list[str]:
             *drum_sounds,
         ]
     slowest, fastest = values.get("tempo_range_bpm", (0, 0))
-    tempo = (
-        f"{slowest:g}{f' to {fastest:g}' * (slowest < fastest)} bpm" if fastest else "SMPTE time"
-    )
+    bpm = f"{slowest:,.10g}" + f" to {fastest:,.10g}" * (slowest < fastest)
+    tempo = f"{bpm} bpm" if fastest else "SMPTE time"
     changes, drums, pedal = (values[name] for name in ("tempo_changes", "drum_notes", "pedal"))
     quietest, loudest = values.get("velocities", (0, 0))
     meters, keys = (", ".join(values[kind]) for kind in ("meters", "keys"))
