@@ -4,6 +4,7 @@ import os
 import shutil
 import signal
 import time
+import wave
 from pathlib import Path
 
 import matplotlib.colors
@@ -64,6 +65,19 @@ def test_sampled_audio_prepared_again_gives_the_sampled_values(call, speech):
         assert (frame.rate, frame.dtype) == (RATE, "int16")
         assert np.array_equal(only(suffix), drawn)
     assert np.array_equal(np.fromfile("o.raw", "<i2"), drawn.reshape(-1) * 32768)
+
+
+def test_a_header_states_the_length_at_which_the_model_ended(call, audio_dataset):
+    """Guards a WAV said to be as long as the limit, and a .npy that NumPy could not read."""
+    options = ("--hidden", 4, "--epochs", 1, "--batch-size", 4, "--end", "--run", "run")
+    call_ok("train", audio_dataset.folder, *options)
+    (piece,) = told("sample", "o.wav", "--run", "run", "--seconds", 60)["pieces"]
+    assert piece["ended_by"] == "model"
+    call_ok("sample", "o.npy", "--run", "run", "--seconds", 60)
+    drawn = np.load("o.npy")
+    assert drawn.shape == (piece["frames"], FRAME)
+    with wave.open("o.wav") as file:
+        assert file.getnframes() == drawn.size
 
 
 def test_lengths_and_temperatures(call, audio_run_folder):

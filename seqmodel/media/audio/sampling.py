@@ -59,7 +59,7 @@ class AudioSampling(Sampling):
         progress: Progress = no_progress,
     ) -> Written:
         frame, request, prime_frames = self._frame, self._request, self._prime_frames
-        total, size = prime_frames + self.length, frame.frame_size
+        length, size = prime_frames + self.length, frame.frame_size
         drawn = np.zeros(4)  # samples: count, count at full scale, their sum, sum of squares
 
         def checked_blocks() -> Iterator[NDArray[np.float32]]:
@@ -73,12 +73,16 @@ class AudioSampling(Sampling):
                 yield block
                 progress(int(drawn[0]), self.length * size)
 
+        blocks: Iterable[NDArray[np.float32]] = checked_blocks()
+        if request.longest_piece is not None:  # the model may end sooner, and headers come first
+            blocks = [*blocks]
+            length = sum(map(len, blocks)) // size
         if request.kind == "png":
-            length, primer, title = total * size, prime_frames * size, request.title
-            png = recording_png(checked_blocks(), length, frame.rate, title=title, primer=primer)
+            samples, primer, title = length * size, prime_frames * size, request.title
+            png = recording_png(blocks, samples, frame.rate, title=title, primer=primer)
             file.write(png)
         else:
-            write_audio(request.kind, file, checked_blocks(), frame, total)
+            write_audio(request.kind, file, blocks, frame, length)
         samples = prime_frames * size + int(drawn[0])  # fewer if the chunks end before
         return Written(
             f"{samples / frame.rate:,.1f} s ({plural(samples, 'sample')} at {frame.rate:,} Hz)",
