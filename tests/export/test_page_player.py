@@ -198,6 +198,17 @@ def test_keys_on_screen_play_by_mouse_and_by_keyboard(chrome, page):
     assert chrome.run("page.player.notes.length") == 2
 
 
+def test_a_first_touch_of_a_key_does_not_keep_the_page_silent(chrome, page):
+    """Browsers let no page sound before the finger is lifted, and then only if asked again."""
+    Chrome.open(chrome, page, width=360, height=640)
+    chrome.wait("typeof page === 'object'")
+    chrome.click('[data-key="39"]', y=0.8, by="touch")
+    chrome.messages()  # that it did
+    chrome.wait("page.sound.waking === false")
+    chrome.click("#play", by="touch")
+    chrome.wait("page.player.position > 2")
+
+
 def test_a_midi_keyboard_plays(chrome, page):
     """A device that is not there cannot be tested: its messages can."""
     chrome.open(page)

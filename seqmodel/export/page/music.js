@@ -69,7 +69,8 @@ class MusicPage extends Page {
   async press(key, loudness) {
     await this.sound.wake();
     const { running, model } = this.player;
-    if (!model.kit && !this.keyboard.isDown(key)) return; /* released before the sound was ready */
+    if (!model.kit && !this.keyboard.isDown(key)) /* released before the sound was ready */
+      return this.say("Ready.");
     this.player.press(key, loudness);
     if (running) return;
     this.say("Listening: two beats after your last note the model goes on.");

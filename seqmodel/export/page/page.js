@@ -36,6 +36,9 @@ class Page {
       event.preventDefault();
       if (!event.repeat) this.toggle();
     });
+    document.addEventListener("pointerup", () => {
+      if (this.sound.waking) this.sound.wake(); /* a finger may wake it, once lifted */
+    });
     document.addEventListener("click", ({ detail, target }) => {
       if (detail) target.closest(PRESSED_BY_SPACE)?.blur(); /* with a pointer: Space plays again */
     });
