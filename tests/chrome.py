@@ -78,8 +78,8 @@ class Chrome:
             assert time.monotonic() < until, f"never: {script}"
             time.sleep(0.05)
 
-    def click(self, selector, x=0.5, y=0.5):
-        """Press and release the mouse at a place within an element, as shares of its size."""
+    def click(self, selector, x=0.5, y=0.5, *, by="mouse"):
+        """Press and release the mouse, or by touch, within an element: shares of its size."""
         find = f"document.querySelector('{selector}')"
         self.run(f"{find}.scrollIntoView({{block: 'center'}})")
         box = self.run(f"{find}.getBoundingClientRect().toJSON()")
@@ -89,8 +89,8 @@ class Chrome:
         }
         actions: list[dict[str, Any]] = [{"type": "pointerMove", "duration": 0, **place}]
         actions += [{"type": kind, "button": 0} for kind in ("pointerDown", "pointerUp")]
-        mouse = {"pointerType": "mouse"}
-        self._act({"type": "pointer", "id": "mouse", "parameters": mouse, "actions": actions})
+        kind = {"pointerType": by}
+        self._act({"type": "pointer", "id": by, "parameters": kind, "actions": actions})
 
     def press(self, key, seconds=0):
         """Press a key, and release it some time later."""

@@ -3,6 +3,7 @@
 Samples are the output of `seqmodel sample`, and pictures of it.
 """
 
+import re
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -288,7 +289,8 @@ def real_piece(
     while medium.page_joins and remaining and len(pieces) < len(split):
         pieces.append(split.frame.decode_marked(split.read_rows(len(pieces)))[:remaining])
         remaining -= len(pieces[-1])
-    files = [Path(source).name for source in split.sources[: len(pieces)]]
+    sources = split.sources[: len(pieces)]
+    files = [Path(re.sub(r"(#\w+/[\d-]+)+$", "", source)).name for source in sources]
     which = files[0] if len({*files}) == 1 else f"{files[0]} to {files[-1]}"
     what = "A real piece" if len(pieces) == 1 else "Real pieces"
     return [_sample(run, playback, sampling, pieces, f"{what}, {which} of {name}")]

@@ -38,6 +38,13 @@ def test_hits_are_those_of_sample_each_for_a_frame(chrome, tmp_path, make_run, w
     assert {m.channel for m in saved} == {9}
     assert sorted(m.note for m in saved) == sorted(note[2] for note in expected)
 
+    chrome.open(page, width=360, height=640)
+    names = chrome.run(  # of the keys on screen
+        """[...document.querySelectorAll('.key')].filter((key) => {
+          const { left, right } = key.getBoundingClientRect();
+          return left >= 0 && right <= 360; }).map((key) => key.textContent)"""
+    )
+    assert {"bass drum", "acoustic snare", "closed hi-hat"} <= {*names}
     chrome.open(page)
     chrome.run("(page.player.beat = 1e6, 0)")  # or the model answers
     chrome.press("a", 0.2)  # browsers let a page sound after a first touch

@@ -139,6 +139,7 @@ def test_menus_tell_the_labels(chrome, tmp_path, make_run, write_page):
     run = make_run(tmp_path, model="tied", unit="gru", known_labels=known)
     exported = run.conditioned({"n": "2"})
     chrome.open(write_page(exported))
+    assert chrome.run("document.querySelector('dl').textContent").endswith(" --label n=2")
     told = [
         exported,
         run.conditioned({"who": 'b"<&', "n": "2"}),

@@ -113,6 +113,8 @@ def test_a_page_begins_as_its_export_was_told(chrome, piano, page, tmp_path):
     assert chrome.run(temperature) == [0.85, "0.85"]
     tempo = "document.querySelector('#tempo').getAttribute('aria-valuetext')"
     assert chrome.run(tempo) == "60 bpm"
+    shell = chrome.run("[...document.querySelectorAll('dd')].at(-1).textContent")
+    assert shell.endswith(" --seed 7 --temperature 0.85 --tempo 60")
     said = "document.querySelector('meta[property=\"og:title\"]').content"
     assert chrome.run(said) == "A <b> title"
 

@@ -159,6 +159,19 @@ def test_it_is_heard_and_saved_however_often_it_stops(chrome, tmp_path, heard):
     assert piece.tolist() == right[begun : len(samples)]
 
 
+@pytest.mark.usefixtures("unoptimised")
+def test_sound_of_a_rate_below_those_of_buffers_is_heard_at_its_own(chrome, tmp_path, write_page):
+    """Guards against errors instead of sound, and against blocks that overlap."""
+    chrome.open(write_page(make_run(tmp_path / "run", unit="gru", rate=1000)))
+    chrome.run(
+        """(window.lasting = [], page.sound.voice = ({ buffer, playbackRate }) =>
+        lasting.push(buffer.duration / playbackRate.value), 0)"""
+    )
+    chrome.click("#play")
+    chrome.wait("page.player.position > 2")
+    assert chrome.run("lasting[0]") == pytest.approx(0.05)
+
+
 def test_it_sounds_and_its_waveform_is_drawn(chrome, heard):
     chrome.open(heard[1], width=360, dark=True)
     assert chrome.run("document.documentElement.scrollWidth") <= 360

@@ -18,7 +18,7 @@ from seqmodel.media.audio.medium import Audio
 from seqmodel.media.music.corpus import load_midi
 from seqmodel.report import watching
 from seqmodel.report.page.parts import Curves, Samples, Table
-from seqmodel.report.run_page import draw, run_page
+from seqmodel.report.run_page import draw, real_piece, run_page
 from seqmodel.report.subjects import load_subjects, score
 from seqmodel.runs import folder as runs
 from seqmodel.runs.folder import load_run
@@ -111,6 +111,19 @@ def test_music_can_be_saved_and_stands_beside_a_real_piece(make_page, run_folder
         (tmp_path / name).write_bytes(content)
         np.testing.assert_array_equal(load_midi(tmp_path / name, run.frame).frames, piece)
         assert sample.caption.startswith(f"{name.removesuffix('.mid')}: {len(piece)} frame")
+
+
+def test_a_part_of_a_file_is_named_after_the_file(run_folder, tmp_path):
+    """Guards against frame numbers as the name of a piece that is cut out of a file."""
+    run = load_run(run_folder)
+    folder = shutil.copytree(run.data, tmp_path / "data")
+    index = folder / "valid.jsonl"
+    first, *others = index.read_text("utf-8").splitlines()
+    for source in ("a/b#1.mid#frames/12-25", "a/b#1.mid#valid/0#frames/12-25", "a/b#1.mid"):
+        line = json.dumps({**json.loads(first), "source": source})
+        index.write_text("\n".join([line, *others, ""]), "utf-8")
+        (sample,) = real_piece(run, open_dataset(folder))
+        assert sample.download[0] == "A real piece, b#1.mid of valid.mid"
 
 
 def test_a_medium_that_cannot_be_played_has_no_samples(make_page, audio_run_folder, monkeypatch):

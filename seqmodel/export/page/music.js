@@ -5,11 +5,13 @@ const MAX_LINK = 20000; /* characters of an opening, in any address */
 class MusicPage extends Page {
   listen() {
     super.listen();
-    const { tempo, midi, typing, instrument } = this.parts;
+    const { tempo, midi, typing, instrument, stage } = this.parts;
     this.keyboard = new Keyboard(this.parts, {
       press: (key, loudness) => this.press(key, loudness),
       release: (key) => this.player.release(key),
     });
+    const { left } = KEYS[this.keyboard.lowest];
+    stage.scrollLeft = left * stage.scrollWidth - stage.clientWidth / 2;
     this.range(tempo, (value) => this.player.setPace(value / Number(tempo.dataset.plain)));
     if (instrument) {
       instrument.append(...Object.keys(INSTRUMENTS).map((kind) => new Option(kind)));
@@ -22,8 +24,6 @@ class MusicPage extends Page {
   paint() {
     super.paint();
     this.keyboard.paint(this.scheme.matches);
-    const { stage } = this.parts;
-    stage.scrollLeft = 0.44 * stage.scrollWidth - stage.clientWidth / 2;
   }
 
   get playText() {
@@ -69,7 +69,8 @@ class MusicPage extends Page {
   async press(key, loudness) {
     await this.sound.wake();
     const { running, model } = this.player;
-    if (!model.kit && !this.keyboard.isDown(key)) return; /* released before the sound was ready */
+    if (!model.kit && !this.keyboard.isDown(key)) /* released before the sound was ready */
+      return this.say("Ready.");
     this.player.press(key, loudness);
     if (running) return;
     this.say("Listening: two beats after your last note the model goes on.");

@@ -95,7 +95,8 @@ def export_page(
     title = title or f"{noun.capitalize()} by a neural network"
     initial = {"seed": str(seed), "temperature": f"{temperature:g}"}
     texts = {"title": title, "lead": LEADS[kind], **initial}
-    texts |= {"labels": _menus(run), "about": _about(run, suffix, initial)}
+    shell = initial | ({"tempo": str(tempo)} if tempo else {})
+    texts |= {"labels": _menus(run), "about": _about(run, suffix, shell)}
     texts["data"] = Markup(json.dumps(content).replace("<", "\\u003c"))  # cannot end its element
     body = filled(_keep_kinds(resource(__package__, "page.html"), blocks), **texts, **tempos)
     files = ["model", "worker", "player", "page", *SCRIPTS[kind].split()]
@@ -203,9 +204,11 @@ def _menus(run: Run) -> Markup:
     return joined(*menus)
 
 
-def _about(run: Run, suffix: str, initial: dict[str, str]) -> Markup:
+def _about(run: Run, suffix: str, shell: dict[str, str]) -> Markup:
     units, whole = run.model.parameter_counts()
-    options = [word for name, value in initial.items() for word in (f"--{name}", value)]
+    labels = zip(run.model.known_labels.items(), run.model.default_labels, strict=True)
+    given = [*shell.items(), *(("label", f"{k}={of[n - 1]}") for (k, of), n in labels if n)]
+    options = [word for name, value in given for word in (f"--{name}", value)]
     command = ["seqmodel", "sample", f"out.{suffix}", "--run", run.folder.name, *options]
     items = (
         ("model", model_in_words(run)),

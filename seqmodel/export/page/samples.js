@@ -2,6 +2,7 @@
    more is drawn ahead. */
 
 const BLOCK_SECONDS = 0.05;
+const LEAST_RATE = 8000; /* of buffers in every browser */
 const MAX_LEAD = 3;
 const SHOWN_SECONDS = 3;
 
@@ -13,9 +14,11 @@ class Speaker extends Sound {
 
   /* Play a block of samples at a time of `now`. */
   play(samples, rate, time) {
-    const buffer = this.context.createBuffer(1, samples.length, rate);
+    const { context } = this;
+    const buffer = context.createBuffer(1, samples.length, Math.max(rate, LEAST_RATE));
     buffer.copyToChannel(samples, 0);
-    const source = new AudioBufferSourceNode(this.context, { buffer });
+    const playbackRate = rate / buffer.sampleRate;
+    const source = new AudioBufferSourceNode(context, { buffer, playbackRate });
     source.connect(this.output);
     source.start(time);
     this.voice(source, () => source.stop());
