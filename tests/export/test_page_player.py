@@ -206,7 +206,7 @@ def test_a_first_touch_of_a_key_does_not_keep_the_page_silent(chrome, page):
     chrome.wait("typeof page === 'object'")
     chrome.click('[data-key="39"]', y=0.8, by="touch")
     chrome.messages()  # that it did
-    chrome.wait("page.sound.waking === false")
+    chrome.wait("page.player.notes.length === 1 && page.player.notes[0].last !== null")
     chrome.click("#play", by="touch")
     chrome.wait("page.player.position > 2")
 
