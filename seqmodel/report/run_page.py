@@ -314,7 +314,7 @@ def _sample(
 ) -> parts.Sample:
     medium, sound = medium_of(run.frame), BytesIO()
     written = sampling.write(sound, chunks)
-    hint = f", {written.hint}" if written.hint else ""
+    hint = f"; {written.hint}" if written.hint else ""
     download = None
     if medium.page_download:
         file = BytesIO()

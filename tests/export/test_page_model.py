@@ -135,10 +135,11 @@ def test_hits_that_are_struck_again_are_no_chord_that_is_held(chrome, tmp_path,
 
 def test_menus_tell_the_labels(chrome, tmp_path, make_run, write_page):
     """From the exported ones on, by hand and by a link; what a link cannot say is as exported."""
-    known = {"who": ("a", 'b"<&'), "n": ("1", "2", "3")}
+    known = {"who": ("a", 'b"<&'), "n": ("1", "2", "3" * 99)}
     run = make_run(tmp_path, model="tied", unit="gru", known_labels=known)
     exported = run.conditioned({"n": "2"})
-    chrome.open(write_page(exported))
+    chrome.open(write_page(exported), width=360)
+    assert chrome.run("document.documentElement.scrollWidth") == 360
     assert chrome.run("document.querySelector('dl').textContent").endswith(" --label n=2")
     told = [
         exported,

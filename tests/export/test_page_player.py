@@ -177,7 +177,7 @@ def test_an_opening_by_computer_keys_is_continued(chrome, tmp_path, piano, page)
     assert [note[2] for note in notes_in(file, "given")] == [60, 67, 60, 67]
 
 
-def test_keys_on_screen_play_by_mouse_and_by_keyboard(chrome, page):
+def test_keys_on_screen_play_by_mouse_by_keyboard_and_by_screen_reader(chrome, page):
     chrome.open(page)
     chrome.run("(page.sound.now = () => 0, 0)")  # or the model answers
     chrome.click('[data-key="40"]', 0.5, 0.9)
@@ -188,14 +188,16 @@ def test_keys_on_screen_play_by_mouse_and_by_keyboard(chrome, page):
     assert chrome.run("document.activeElement.ariaLabel") == "D 5"
     chrome.press("Enter")
     chrome.wait("page.player.notes.length === 2")
-    assert chrome.run("page.player.notes.map((note) => note.key)") == [40, 53]
+    chrome.run("page.keyboard.buttons[44].click()")
+    chrome.wait("page.player.notes.at(-1).key === 44 && page.player.notes.at(-1).last !== null")
+    assert chrome.run("page.player.notes.map((note) => note.key)") == [40, 53, 44]
     assert (
         chrome.run("[...document.querySelectorAll('.key')].filter((k) => k.tabIndex === 0).length")
         == 1
     )
     chrome.run("document.querySelector('#typing').click()")
     chrome.press("a")
-    assert chrome.run("page.player.notes.length") == 2
+    assert chrome.run("page.player.notes.length") == 3
 
 
 def test_a_first_touch_of_a_key_does_not_keep_the_page_silent(chrome, page):
@@ -204,7 +206,7 @@ def test_a_first_touch_of_a_key_does_not_keep_the_page_silent(chrome, page):
     chrome.wait("typeof page === 'object'")
     chrome.click('[data-key="39"]', y=0.8, by="touch")
     chrome.messages()  # that it did
-    chrome.wait("page.sound.waking === false")
+    chrome.wait("page.player.notes.length === 1 && page.player.notes[0].last !== null")
     chrome.click("#play", by="touch")
     chrome.wait("page.player.position > 2")
 

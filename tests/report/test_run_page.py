@@ -16,6 +16,7 @@ from seqmodel.errors import SeqmodelError
 from seqmodel.evaluation.evaluate import evaluate
 from seqmodel.media.audio.medium import Audio
 from seqmodel.media.music.corpus import load_midi
+from seqmodel.media.music.sampling import MusicSampling
 from seqmodel.report import watching
 from seqmodel.report.page.parts import Curves, Samples, Table
 from seqmodel.report.run_page import draw, real_piece, run_page
@@ -100,8 +101,11 @@ def test_samples_of_audio_are_the_exact_sound(make_page, sample_wise_run_folder,
         assert (rate, sample.picture.seconds) == (8000, length / 8000)
 
 
-def test_music_can_be_saved_and_stands_beside_a_real_piece(make_page, run_folder, tmp_path):
+def test_music_can_be_saved_and_stands_beside_a_real_piece(
+    make_page, run_folder, tmp_path, monkeypatch
+):
     """Guards against a MIDI that is not the music heard, read back here by `prepare`'s reader."""
+    monkeypatch.setattr(MusicSampling, "_hint", lambda *_: "odd")
     (part,) = of_kind(make_page(run_folder, number=1).sections[0], Samples)
     run = load_run(run_folder)
     pieces = [np.concatenate([*Sampler(run.model).piece(240, seed=3)])]
@@ -111,6 +115,7 @@ def test_music_can_be_saved_and_stands_beside_a_real_piece(make_page, run_folder
         (tmp_path / name).write_bytes(content)
         np.testing.assert_array_equal(load_midi(tmp_path / name, run.frame).frames, piece)
         assert sample.caption.startswith(f"{name.removesuffix('.mid')}: {len(piece)} frame")
+        assert sample.caption.endswith(" s; odd")
 
 
 def test_a_part_of_a_file_is_named_after_the_file(run_folder, tmp_path):

@@ -5,6 +5,7 @@
 const CODES = [..."AWSEDFTGYHUJKOLP"].map((letter) => `Key${letter}`);
 const [LOWER, UPPER] = ["KeyZ", "KeyX"];
 const PRESSED = 80; /* the velocity of keys that do not send one */
+const CLICK_MS = 300; /* how long a click holds a key */
 
 /* The colour of a key's notes: from blue in the bass to orange in the treble. */
 function colour(key, dark) {
@@ -110,6 +111,11 @@ class Keyboard {
     });
     for (const kind of ["pointerup", "pointercancel"])
       this.element.addEventListener(kind, (event) => this.lift(event.pointerId));
+    this.element.addEventListener("click", ({ detail, target }) => {
+      if (detail) return; /* otherwise by a screen reader, which moves no pointer */
+      this.hold("click", Number(target.dataset.key));
+      setTimeout(() => this.lift("click"), CLICK_MS);
+    });
   }
 
   /* One key can be reached with Tab, and the others from it with the arrow keys. */

@@ -68,10 +68,9 @@ class MusicPage extends Page {
 
   async press(key, loudness) {
     await this.sound.wake();
-    const { running, model } = this.player;
-    if (!model.kit && !this.keyboard.isDown(key)) /* released before the sound was ready */
-      return this.say("Ready.");
+    const { running } = this.player;
     this.player.press(key, loudness);
+    if (!this.keyboard.isDown(key)) this.player.release(key); /* before the sound was ready */
     if (running) return;
     this.say("Listening: two beats after your last note the model goes on.");
     this.follow();

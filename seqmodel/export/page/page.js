@@ -111,7 +111,7 @@ class Page {
     const params = new URLSearchParams(location.hash.slice(1));
     for (const input of this.settings) {
       const value = params.get(input.name) ?? "";
-      const possible = input.name === "seed" ? /^\d+$/ : /^\d{1,3}(\.\d{1,2})?$/;
+      const possible = input.name === "seed" ? /^\d{1,99}$/ : /^\d{1,3}(\.\d{1,2})?$/;
       input.value = possible.test(value) ? value : input.defaultValue;
       /* ranges clamp values to their ends */
       if (Number(input.value) !== Number(value)) input.value = input.defaultValue;
