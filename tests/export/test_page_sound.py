@@ -172,6 +172,24 @@ def test_sound_of_a_rate_below_those_of_buffers_is_heard_at_its_own(chrome, tmp_
     assert chrome.run("lasting[0]") == pytest.approx(0.05)
 
 
+def test_blocks_join_without_clicks(chrome, heard):
+    """What is heard is what was drawn: a browser that resamples block by block adds a step to each,
+    20 a second, of up to half the loudness."""
+    chrome.open(heard[1])
+    chrome.run(
+        """(window.given = [], window.AudioContext = class extends OfflineAudioContext {
+          constructor({ sampleRate = 48000 }) { super(1, sampleRate / 2, sampleRate); }
+        }, page.sound.wake().catch(() => {}),
+        [0, 1, 2, 3, 4].forEach((k) => {
+          const block = Float32Array.from({ length: 400 }, () => Math.random() - 0.5);
+          given.push(...block);
+          page.sound.play(block, 0.0123 + k * page.player.secondsPerFrame);
+        }), page.sound.context.startRendering().then((one) => (window.sound = one)), 0)"""
+    )
+    chrome.wait("window.sound")
+    assert chrome.run("[...sound.getChannelData(0).slice(98, 2098)]") == chrome.run("given")
+
+
 def test_it_sounds_and_its_waveform_is_drawn(chrome, heard):
     chrome.open(heard[1], width=360, dark=True)
     assert chrome.run("document.documentElement.scrollWidth") <= 360

@@ -3,14 +3,16 @@
 
 const AHEAD_HIDDEN_SECONDS = 2.5; /* browsers slow down the timers of hidden pages */
 
-/* Sound output through an AudioContext that `build` sets up. */
+/* Sound output through an AudioContext that `build` sets up; its `rate` is that of samples, if any:
+   at another one browsers resample each buffer by itself. */
 class Sound {
   voices = new Set(); /* what sounds now or later, each with `release(time)` */
   level = 1;
 
   /* Browsers allow sound only after a click or a key. */
   async wake() {
-    if (!this.context) this.open(new AudioContext({ latencyHint: "interactive" }));
+    const options = { latencyHint: "interactive", sampleRate: this.rate };
+    if (!this.context) this.open(new AudioContext(options));
     this.waking = true; /* for ever if there is no device */
     await this.context.resume();
     this.waking = false;

@@ -2,25 +2,30 @@
    more is drawn ahead. */
 
 const BLOCK_SECONDS = 0.05;
-const LEAST_RATE = 8000; /* of buffers in every browser */
+const LEAST_RATE = 8000; /* that every browser plays */
 const MAX_LEAD = 3;
 const SHOWN_SECONDS = 3;
 
 class Speaker extends Sound {
+  constructor(rate) {
+    super();
+    this.slowdown = Math.ceil(LEAST_RATE / rate);
+    this.rate = rate * this.slowdown;
+  }
+
   build(context) {
     this.output = new GainNode(context);
     this.output.connect(this.master);
   }
 
-  /* Play a block of samples at a time of `now`. */
-  play(samples, rate, time) {
-    const { context } = this;
-    const buffer = context.createBuffer(1, samples.length, Math.max(rate, LEAST_RATE));
+  /* Play a block of samples at a time of `now`, to the nearest sample: blocks join without clicks. */
+  play(samples, time) {
+    const { context, rate, slowdown } = this;
+    const buffer = context.createBuffer(1, samples.length, rate);
     buffer.copyToChannel(samples, 0);
-    const playbackRate = rate / buffer.sampleRate;
-    const source = new AudioBufferSourceNode(context, { buffer, playbackRate });
+    const source = new AudioBufferSourceNode(context, { buffer, playbackRate: 1 / slowdown });
     source.connect(this.output);
-    source.start(time);
+    source.start(Math.round(time * rate) / rate);
     this.voice(source, () => source.stop());
   }
 }
@@ -28,11 +33,11 @@ class Speaker extends Sound {
 class SamplePlayer extends Player {
   tolerance = 0.5;
 
-  constructor(model, sound, rate) {
+  constructor(model, sound) {
     super(model, sound);
-    this.rate = rate;
-    this.block = Math.round(BLOCK_SECONDS * rate);
-    this.secondsPerFrame = this.block / rate;
+    this.rate = model.rate;
+    this.block = Math.round(BLOCK_SECONDS * this.rate);
+    this.secondsPerFrame = this.block / this.rate;
   }
 
   restart(seed) {
@@ -56,7 +61,7 @@ class SamplePlayer extends Player {
   }
 
   play({ samples, begins }) {
-    this.sound.play(samples, this.rate, this.timeOf(this.next));
+    this.sound.play(samples, this.timeOf(this.next));
     this.blocks.push(samples);
     this.pieces.push(...begins.map((place) => this.next * this.block + place));
     const old = this.blocks.length - (KEPT_SECONDS + 2 * MAX_LEAD) / BLOCK_SECONDS;
@@ -132,6 +137,6 @@ class Wave extends View {
 }
 
 function begin(model) {
-  const player = new SamplePlayer(model, new Speaker(), model.rate);
+  const player = new SamplePlayer(model, new Speaker(model.rate));
   return new Page(model.name, player, new Wave(document.getElementById("wave"), player));
 }

@@ -74,7 +74,8 @@ class AudioSampling(Sampling):
                 progress(int(drawn[0]), self.length * size)
 
         blocks: Iterable[NDArray[np.float32]] = checked_blocks()
-        if request.longest_piece is not None:  # the model may end sooner, and headers come first
+        if request.longest_piece is not None and request.kind != "raw":
+            # The model may end sooner, and headers come first.
             blocks = [*blocks]
             length = sum(map(len, blocks)) // size
         if request.kind == "png":
