@@ -8,10 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqmodel.media.music.frames import PianoRollFrames
-from seqmodel.media.music.grid import DRUM_CHANNEL, ON_GRID, Grid
+from seqmodel.media.music.grid import DRUM_CHANNEL, Grid
 from seqmodel.media.music.midi import Score
 from seqmodel.media.music.parts import parts_of
-from seqmodel.media.music.placing import Tally, in_frames
+from seqmodel.media.music.placing import ON_GRID, Tally, in_frames, lag_of
 from seqmodel.media.words import plural, some
 
 # ---- tonic ---------------------------------------------------------------------------------------
@@ -112,7 +112,7 @@ class Timing:
         # Part after part, pitch after pitch, then in time.
         part = (score.track << 11 | score.channel.astype(np.int64) << 7 | score.pitch)[chosen]
         order = np.lexsort((on, part))
-        on, part = np.maximum(on[order] - score.lag, 0), part[order]
+        on, part = np.maximum(on[order] - lag_of(on, beat), 0), part[order]
         repeats = (part[1:] == part[:-1]) & (on[1:] > on[:-1])
         counted = dict[Grid, int]()
 

@@ -46,7 +46,6 @@ from seqmodel.media.music.grid import (
     MIDI_SUFFIXES,
     MIN_TEMPO,
     NOTES,
-    ON_GRID,
     ROLL_SUFFIXES,
     STEPS_PER_BEAT,
     Grid,
@@ -54,7 +53,14 @@ from seqmodel.media.music.grid import (
 from seqmodel.media.music.metre import MAX_SIGNATURES, Metre, Metres, infer_metre
 from seqmodel.media.music.midi import Score, begins_like_midi, read_score
 from seqmodel.media.music.parts import commonest_tracks, parts_of_notes
-from seqmodel.media.music.placing import PlacedNotes, Tally, frames_in_beats, place
+from seqmodel.media.music.placing import (
+    ON_GRID,
+    PlacedNotes,
+    Tally,
+    frames_in_beats,
+    lag_of,
+    place,
+)
 from seqmodel.media.music.published import STATED, Roll, RollFile, read_published
 from seqmodel.media.words import listed, plural
 
@@ -382,7 +388,8 @@ def _onsets(frames: NDArray[np.uint8], score: Score | None, grid: Grid) -> NDArr
     begins = struck(frames)
     onsets = np.bincount(np.flatnonzero(begins) // begins.shape[1], minlength=len(begins))
     if score is not None and grid.steps_per_beat:
-        place = score.frame_positions(score.on_tick - score.lag, grid)
+        on = score.on_tick - lag_of(score.on_tick, score.ticks_per_unit)
+        place = score.frame_positions(on, grid)
         if np.mean(np.abs(place - np.rint(place)) <= ON_GRID) < PULSE_SHARE:
             onsets[:] = 0
     return onsets

@@ -43,9 +43,6 @@ SMPTE_TEMPO = {24: 125_000, 25: 120_000, 29: 100_100, 30: 100_000}
 """Microseconds in three film frames, an integer for all four of the format's frame rates; 29 means
 30000/1001 frames per second."""
 
-ON_GRID = 1 / 12
-"""An onset this far from a step, in steps, lies on the grid: one of six does by chance."""
-
 # ---- defaults ------------------------------------------------------------------------------------
 
 STEPS_PER_BEAT = 4

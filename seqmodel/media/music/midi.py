@@ -5,7 +5,6 @@ system messages, meta events with impossible contents, running status carried ov
 data bytes above 127, wrong track lengths, truncated files. `Score.remarks` lists each repair.
 """
 
-import cmath
 import struct
 from collections import Counter
 from dataclasses import dataclass
@@ -35,14 +34,7 @@ from seqmodel.media.music.events import (
     find_events,
     quantities,
 )
-from seqmodel.media.music.grid import (
-    DEFAULT_TEMPO,
-    END_OF_PIECE,
-    ON_GRID,
-    SMPTE_TEMPO,
-    Grid,
-    Restrike,
-)
+from seqmodel.media.music.grid import DEFAULT_TEMPO, END_OF_PIECE, SMPTE_TEMPO, Grid, Restrike
 from seqmodel.media.music.metre import Metre, is_possible
 
 PAUSE_BEATS = 16
@@ -58,12 +50,6 @@ MAX_PEDAL_BEATS = 40
 Of 29,000 times in 163 real files, four are of 26 to 36 beats. The next are of 45 to 350, whole
 verses, and half of them never end.
 """
-
-STEADY = 0.8
-"""Music keeps to the beat if the mean direction of its onsets within a sixteenth, on a circle that
-each sixteenth goes round, is as far from 0."""
-FEW = 16
-"""If onsets are fewer, the missing ones count as having no direction."""
 
 MAX_SHARPS = 7
 FIFTHS = [note + sign for sign in ("b", "", "#") for note in "FCGDAEB"][1:19]
@@ -151,20 +137,6 @@ class Score:
         """Of each tempo (M,) the seconds in a tick, and when it begins."""
         lengths: NDArray[Any] = self.tempo / (1e6 * self.ticks_per_unit)
         return lengths, np.append(0.0, np.cumsum(np.diff(self.tempo_tick) * lengths[:-1]))
-
-    @cached_property
-    def lag(self) -> int:
-        """By how many ticks notes that keep to the beat lag behind it, below 0 lead it; else 0.
-
-        Songs that were recorded and then matched to beats do so throughout. It is from half a
-        sixteenth early to just below half a sixteenth late.
-        """
-        angles = 8 * np.pi / self.ticks_per_unit * self.on_tick
-        mean = complex(np.cos(angles).sum(), np.sin(angles).sum()) / max(len(angles), FEW)
-        lag = cmath.phase(mean) / (2 * np.pi)
-        lag -= lag > 0.5 - 1e-9  # halfway between two frames is in the later one
-        steady = abs(mean) > STEADY and abs(lag) > ON_GRID
-        return round(lag * self.ticks_per_unit / 4) if steady else 0
 
     @property
     def median_tempo(self) -> float:
