@@ -458,6 +458,16 @@ def test_notes_are_cut_and_begin_anew_with_the_others(tmp_path, late):
     assert max(each[0] for each in notes_of(cut.tracks[2])) == 840 + late
 
 
+def test_a_cut_within_the_lead_of_notes_keeps_the_head_of_the_file(tmp_path):
+    """Guards tempos and names, which would come after a cut before tick 0."""
+    head = [tempo(0, 300_000), (0, mido.MetaMessage("track_name", name="Song"))]
+    many = notes((120 * k - 50, 120 * k + 50, 60 + k % 7) for k in range(1, 16))
+    path = save(tmp_path / "early.mid", [head, many])
+    frame = PianoRollFrames(Grid.of_beats(12), onsets=True)
+    cut = sounding_after(path, 1, 8, frame=frame)
+    assert timed(cut.tracks[0])[:-1] == head
+
+
 @pytest.mark.parametrize(
     ("grid", "begins"), [(Grid.of_beats(4), [0, 70]), (Grid.of_seconds("0.125"), [0, 120])]
 )
