@@ -447,7 +447,7 @@ def test_notes_are_cut_and_begin_anew_with_the_others(tmp_path, late):
     many = notes((t, t + 100, 60 + t % 7) for t in ticks)
     hits = notes(((t, t + 100, 38) for t in ticks), channel=DRUMS)
     held = (120 + late, 1920 + late, 80)
-    path = save(tmp_path / "held.mid", [notes([held]), many, hits])
+    path = save(tmp_path / "held.mid", [[*notes([held]), tempo(960, 300_000)], many, hits])
     anew = read(redrawn(path, stretch(16, 8, 12))[1])
     assert [each[:2] for each in notes_of(anew.tracks[0])] == [
         (held[0], 960 + late),
@@ -455,6 +455,7 @@ def test_notes_are_cut_and_begin_anew_with_the_others(tmp_path, late):
     ]
     cut = sounding_after(path, 8, 12)
     assert [each[:2] for each in notes_of(cut.tracks[0])] == [(held[0], 960 + late)]
+    assert not any(each.type == "set_tempo" for each in cut.tracks[0])  # of the next bar
     assert max(each[0] for each in notes_of(cut.tracks[2])) == 840 + late
 
 

@@ -154,6 +154,16 @@ def test_notes_that_all_lag_or_lead_are_in_the_frames_of_their_beats(tmp_path, l
     assert onsets(Grid.of_seconds("0.125")) == np.unique(moved).tolist()  # no beats, so no lag
 
 
+def test_on_coarser_grids_notes_lag_by_up_to_half_a_step(tmp_path):
+    """Guards eighths over half a sixteenth late, which would seem to lead by the rest of it."""
+    begins = [240 * k + 70 + k % 3 for k in range(20)]
+    score = read_score(
+        save(tmp_path / "late.mid", [notes((t, t + 9, 60) for t in begins)]).read_bytes()
+    )
+    onsets = piano_roll(score, Grid.of_beats(2), onsets=True)[:, 88 + 60 - 21]
+    assert np.flatnonzero(onsets).tolist() == [*range(20)]
+
+
 def test_notes_halfway_between_frames_are_in_the_later_ones(tmp_path):
     tune = [(120 * k + 60, 120 * k + 100, 60) for k in range(20)]
     score = read_score(save(tmp_path / "half.mid", [notes(tune)]).read_bytes())
