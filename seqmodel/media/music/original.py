@@ -184,7 +184,8 @@ class Original:
         steps = np.diff(ticks)
         steps[1:] = np.minimum(steps[1:], steps[:-1])  # the tempo may change in between
         ends = ticks + self._lag
-        end = None if cut is None else int(min(ticks[cut], ends[cut]))
+        # What stands at tick 0, such as names and tempos, is before any cut.
+        end = None if cut is None else max(1, int(min(ticks[cut], ends[cut])))
         remaining = self._remaining_notes(frames, given, ends, end)
         data = _transposed(self._file.events, semitones)
         removed, added = self._replace(data, remaining, end)

@@ -28,7 +28,7 @@ ON_GRID = 1 / 12
 """An onset this far from a step, in steps, lies on the grid: one of six does by chance."""
 STEADY = 0.8
 """Music keeps to the beat if the mean direction of its onsets within a sixteenth, on a circle that
-each sixteenth goes round, is as far from 0."""
+each sixteenth goes round, is as far from 0; on coarser grids, within a step as well."""
 FEW = 16
 """If onsets are fewer, the missing ones count as having no direction."""
 
@@ -170,16 +170,16 @@ class PlacedNotes:
         return replace(self, end=np.where(given, self.end, self.begin)).frames(onsets=False) > 0
 
 
-def lag_of(on_tick: NDArray[np.int64], beat: int) -> int:
+def lag_of(on_tick: NDArray[np.int64], beat: int, steps: int = 4) -> int:
     """By how many ticks music that keeps to the beat lags behind it, below 0 leads it; else 0.
 
-    Songs that were recorded and then matched to beats do so throughout. It is from half a sixteenth
-    early to just below half a sixteenth late; `on_tick` (N,) are the onsets.
+    Songs that were recorded and then matched to beats do so throughout. It is from half a step
+    early to just below half a step late, of `steps` in a beat; `on_tick` (N,) are the onsets.
     """
-    mean = np.exp(8j * np.pi / beat * on_tick).sum() / max(len(on_tick), FEW)
+    mean = np.exp(2j * np.pi * steps / beat * on_tick).sum() / max(len(on_tick), FEW)
     lag = float(np.angle(mean)) / (2 * np.pi)
     lag -= lag > 0.5 - 1e-9  # halfway between two frames is in the later one
-    return round(lag * beat / 4) if abs(mean) > STEADY and abs(lag) > ON_GRID else 0
+    return round(lag * beat / steps) if abs(mean) > STEADY and abs(lag) > ON_GRID else 0
 
 
 def in_frames(score: Score, frame: PianoRollFrames) -> NDArray[np.bool_]:
@@ -222,7 +222,8 @@ def place(score: Score, frame: PianoRollFrames, *, transpose: int = 0) -> Placed
     short_notes = frame.short_notes or kit
     lag = 0
     if (steps := grid.steps_per_beat) and (on_tick * steps % score.ticks_per_unit).any():
-        lag = lag_of(on_tick, score.ticks_per_unit)
+        beat = score.ticks_per_unit
+        lag = lag_of(on_tick, beat) and lag_of(on_tick, beat, min(steps, 4))
         on_tick, off_tick = (np.maximum(tick - lag, 0) for tick in (on_tick, off_tick))
 
     frames_of = frames_in_beats if grid.steps_per_beat else _frames_in_seconds

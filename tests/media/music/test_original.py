@@ -447,7 +447,7 @@ def test_notes_are_cut_and_begin_anew_with_the_others(tmp_path, late):
     many = notes((t, t + 100, 60 + t % 7) for t in ticks)
     hits = notes(((t, t + 100, 38) for t in ticks), channel=DRUMS)
     held = (120 + late, 1920 + late, 80)
-    path = save(tmp_path / "held.mid", [notes([held]), many, hits])
+    path = save(tmp_path / "held.mid", [[*notes([held]), tempo(960, 300_000)], many, hits])
     anew = read(redrawn(path, stretch(16, 8, 12))[1])
     assert [each[:2] for each in notes_of(anew.tracks[0])] == [
         (held[0], 960 + late),
@@ -455,7 +455,18 @@ def test_notes_are_cut_and_begin_anew_with_the_others(tmp_path, late):
     ]
     cut = sounding_after(path, 8, 12)
     assert [each[:2] for each in notes_of(cut.tracks[0])] == [(held[0], 960 + late)]
+    assert not any(each.type == "set_tempo" for each in cut.tracks[0])  # of the next bar
     assert max(each[0] for each in notes_of(cut.tracks[2])) == 840 + late
+
+
+def test_a_cut_within_the_lead_of_notes_keeps_the_head_of_the_file(tmp_path):
+    """Guards tempos and names, which would come after a cut before tick 0."""
+    head = [tempo(0, 300_000), (0, mido.MetaMessage("track_name", name="Song"))]
+    many = notes((120 * k - 50, 120 * k + 50, 60 + k % 7) for k in range(1, 16))
+    path = save(tmp_path / "early.mid", [head, many])
+    frame = PianoRollFrames(Grid.of_beats(12), onsets=True)
+    cut = sounding_after(path, 1, 8, frame=frame)
+    assert timed(cut.tracks[0])[:-1] == head
 
 
 @pytest.mark.parametrize(

@@ -131,14 +131,15 @@ def test_half_a_step_rounds_up(on, off, sounding, short):
 def test_notes_that_all_lag_or_lead_are_in_the_frames_of_their_beats(tmp_path, late, worst):
     """Songs recorded and then matched to beats do: six in a hundred notes were a frame off.
 
-    Guards their ends, too, and a note at tick 0.
+    Guards their ends, too, a note at tick 0, and against the lag of drums, which frames have not.
     """
     sixteenth = np.arange(41)
     off = sixteenth % 8 == 3
     begin = 120 * sixteenth + np.where(off, worst, late)  # ticks
     begin[0], end = 0, 120 * (sixteenth + 1) + late + 48
     tune = zip(begin.tolist(), end.tolist(), (60 + sixteenth % 2).tolist(), strict=True)
-    score = read_score(save(tmp_path / "late.mid", [notes(tune)]).read_bytes())
+    drums = notes(((tick, tick + 9, 38) for tick in range(0, 4800, 70)), channel=9)
+    score = read_score(save(tmp_path / "late.mid", [notes(tune), drums]).read_bytes())
     roll = piano_roll(score, Grid.of_beats(4))[:, 60 - 21 : 62 - 21]
     assert np.array_equal(roll, np.stack([sixteenth % 2 == 0, sixteenth % 2 == 1], axis=1))
 
@@ -151,6 +152,16 @@ def test_notes_that_all_lag_or_lead_are_in_the_frames_of_their_beats(tmp_path, l
     assert max(finer) == 3 * 40  # not the note at 0, before the first frame by its lag
     moved = sixteenth + np.sign(late) * off
     assert onsets(Grid.of_seconds("0.125")) == np.unique(moved).tolist()  # no beats, so no lag
+
+
+def test_on_coarser_grids_notes_lag_by_up_to_half_a_step(tmp_path):
+    """Guards eighths over half a sixteenth late, which would seem to lead by the rest of it."""
+    begins = [240 * k + 70 + k % 3 for k in range(20)]
+    score = read_score(
+        save(tmp_path / "late.mid", [notes((t, t + 9, 60) for t in begins)]).read_bytes()
+    )
+    onsets = piano_roll(score, Grid.of_beats(2), onsets=True)[:, 88 + 60 - 21]
+    assert np.flatnonzero(onsets).tolist() == [*range(20)]
 
 
 def test_notes_halfway_between_frames_are_in_the_later_ones(tmp_path):
