@@ -1,5 +1,6 @@
 """The notes of a score on a grid of frames, and what became of them there."""
 
+import cmath
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -176,8 +177,11 @@ def lag_of(on_tick: NDArray[np.int64], beat: int, steps: int = 4) -> int:
     Songs that were recorded and then matched to beats do so throughout. It is from half a step
     early to just below half a step late, of `steps` in a beat; `on_tick` (N,) are the onsets.
     """
-    mean = np.exp(2j * np.pi * steps / beat * on_tick).sum() / max(len(on_tick), FEW)
-    lag = float(np.angle(mean)) / (2 * np.pi)
+    if not (4 * on_tick % beat).any():  # most scores, quickly
+        return 0
+    angle = 2 * np.pi * steps / beat * on_tick
+    mean = complex(np.cos(angle).sum(), np.sin(angle).sum()) / max(len(angle), FEW)
+    lag = cmath.phase(mean) / (2 * np.pi)
     lag -= lag > 0.5 - 1e-9  # halfway between two frames is in the later one
     return round(lag * beat / steps) if abs(mean) > STEADY and abs(lag) > ON_GRID else 0
 
