@@ -112,14 +112,16 @@ class Timing:
         # Part after part, pitch after pitch, then in time.
         part = (score.track << 11 | score.channel.astype(np.int64) << 7 | score.pitch)[chosen]
         order = np.lexsort((on, part))
-        on, part = np.maximum(on[order] - lag_of(on, beat), 0), part[order]
+        on, part = on[order], part[order]
+        in_beats = np.maximum(on - lag_of(on, beat), 0)
         repeats = (part[1:] == part[:-1]) & (on[1:] > on[:-1])
         counted = dict[Grid, int]()
 
         def count(*grids: Grid) -> bool:
             """Whether on one of them, all of beats or in seconds, lies at least half."""
             if new := [grid for grid in grids if grid not in counted]:
-                counted.update(zip(new, self._count(score, on, repeats, new), strict=True))
+                at = in_beats if new[0].steps_per_beat else on
+                counted.update(zip(new, self._count(score, at, repeats, new), strict=True))
             return max(counted[grid] for grid in grids) >= PULSE_SHARE * notes
 
         count(self._grid)

@@ -142,6 +142,13 @@ def at(ticks, *, division=480, length=20):
 PERFORMED = np.cumsum(np.random.default_rng(3).integers(20, 300, 400)).tolist()
 
 
+def test_a_lag_counts_as_frames_are_read():
+    """It is taken off on a grid of beats, but not in seconds, which have none."""
+    late = at([120 * k + 50 for k in range(1, 60)])
+    in_beats, in_seconds = (timing_of(late, grid=g) for g in (FOUR, Grid.of_seconds("0.125")))
+    assert (in_beats.to_json()["on_grid"], in_seconds.to_json()["on_grid"]) == (1, 0)
+
+
 @pytest.mark.parametrize("name", REAL)
 def test_what_is_suggested_suits_real_music(shared_data, name):
     """By shares that were counted from mido's messages, in fractions."""
