@@ -153,8 +153,7 @@ def _check_folders(
 
     if run is not None:
         with locked(run):
-            again = f": {runs.resume_command(run)} continues it"
-            if not force and (left := unfinished(run, again)):
+            if not force and (left := unfinished(run)):
                 raise SeqmodelError(f"{left}; --force replaces it")
             RUN_FOLDER.check_target(run, force=force)
     stored = None if init_from is None else stored_run(init_from)

@@ -21,7 +21,16 @@ from seqmodel.media.definitions import FrameDefinition, known_labels
 from seqmodel.media.labels import KnownLabels
 from seqmodel.media.registry import definition_from_json
 from seqmodel.plain import Fields
-from seqmodel.runs.files import BEST, LAST, RUNS, epochs_of, modified, read_file
+from seqmodel.runs.files import (
+    BEST,
+    DRAWS,
+    LAST,
+    RUNS,
+    epochs_of,
+    modified,
+    read_file,
+    resume_command,
+)
 
 FORMAT = "seqmodel-checkpoint"
 VERSION = 1
@@ -298,7 +307,7 @@ def newest_run(
     if not (remark := unfinished(newest)):
         return newest, ""
     finished = next((file.parent for file in fitting if not unfinished(file.parent)), None)
-    return (finished, f"{remark}: using {finished}") if finished else (newest, "")
+    return (finished, f"{remark}; using {finished}") if finished else (newest, "")
 
 
 def _fits(checkpoint: Path, media: Collection[str], labels: Collection[str]) -> bool:
@@ -315,18 +324,19 @@ def _fits(checkpoint: Path, media: Collection[str], labels: Collection[str]) -> 
     return content is None or {*labels} <= content.known_labels.keys()
 
 
-def unfinished(folder: Path, advice: str = "") -> str:
-    """A remark, with `advice`, if training is left to resume; else "".
+def unfinished(folder: Path) -> str:
+    """A remark with the command that resumes training, or a search, if any is left; else "".
 
     A last checkpoint that cannot be read, and so not be resumed, is told instead.
     """
-    last = folder / LAST
+    last, advice = folder / LAST, f"{resume_command(folder)} continues it"
     if not last.is_file():
-        return ""
+        searching = (folder / DRAWS).is_dir() and not (folder / BEST).is_file()
+        return f"{folder} has not finished its search: {advice}" if searching else ""
     try:
         values = load_content(last)
         progress = Progress.from_json(values.get(PROGRESS), last, whole=False)
         config = Config.from_json(Fields(values).fields("config").values, last)
     except (SeqmodelError, ValueError) as error:
         return f"{folder} may not have finished training: {error}"
-    return "" if progress.is_over(config) else f"{folder} has not finished training{advice}"
+    return "" if progress.is_over(config) else f"{folder} has not finished training: {advice}"

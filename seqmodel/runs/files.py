@@ -148,6 +148,8 @@ def checkpoint_of(folder: Path) -> Path:
         raise SeqmodelError(f"{folder} is a dataset: name a run that was trained on it")
     if not (folder / LAST).is_file():
         advice = "train one with `seqmodel train`"
+        if (folder / DRAWS).is_dir():
+            advice = f"{resume_command(folder)} continues its search"
         for file in sorted(folder.glob(f"*/{BEST}"))[:1]:
             advice = f"name a run in it, such as {file.parent}"
         raise SeqmodelError(f"{folder} has no checkpoint ({BEST}); {advice}")
@@ -167,6 +169,8 @@ def newest_resumable_run(runs: Path = RUNS, data: Path | None = None) -> Path:
             continue
         if saved or (settings is not None and settings.trials):
             latest[folder] = max(map(modified, [config, *saved]))
+    if not latest and data is not None and not data.exists():
+        raise SeqmodelError(f"there is no run or dataset {data} to resume")
     if not latest and data is not None:
         raise SeqmodelError(f"no run on {data} in {runs}/ to resume; name one with --run")
     if not latest:

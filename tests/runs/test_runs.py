@@ -10,8 +10,8 @@ import pytest
 from refusals import refused
 
 from seqmodel.runs import folder as runs
-from seqmodel.runs.content import newest_run
-from seqmodel.runs.files import newest_resumable_run
+from seqmodel.runs.content import newest_run, unfinished
+from seqmodel.runs.files import checkpoint_of, newest_resumable_run
 from seqmodel.runs.folder import RUN_FOLDER, new_run_folder, read_metrics, stored_run
 
 
@@ -40,15 +40,16 @@ def test_a_run_that_still_trains_is_taken_only_if_no_other_has_finished(tmp_path
         shutil.copy(run_folder / runs.BEST, tmp_path / name)
         os.utime(tmp_path / name / runs.BEST, (1000 + k, 1000 + k))
     a, b = tmp_path / "a", tmp_path / "b"
-    unfinished = f"{b} has not finished training"
-    assert newest_run(tmp_path) == (a, f"{unfinished}: using {a}")
-    assert newest_run(tmp_path, {"music"}) == (a, f"{unfinished}: using {a}")
+    again = "`seqmodel train --resume --run {}` continues it".format
+    unfinished = f"{b} has not finished training: {again(b)}"
+    assert newest_run(tmp_path) == (a, f"{unfinished}; using {a}")
+    assert newest_run(tmp_path, {"music"}) == (a, f"{unfinished}; using {a}")
     os.utime(a / runs.BEST, (2000, 2000))
     assert newest_run(tmp_path) == (a, "")
     for name in ("older", "a"):
         shutil.copy(stopped / runs.LAST, tmp_path / name)
     assert newest_run(tmp_path) == (a, "")
-    assert stored_run(a).remark == f"{a} has not finished training"
+    assert stored_run(a).remark == f"{a} has not finished training: {again(a)}"
     (a / runs.LAST).write_bytes(b"")
     says = f"{a} may not have finished training: {a / runs.LAST} is damaged"
     assert stored_run(a).remark.startswith(says)
@@ -105,7 +106,17 @@ def test_the_newest_run_of_a_dataset_is_resumed(tmp_path):
         begun(tmp_path / name, second, runs.LAST, config=f"data: {tmp_path / data}")
     assert newest_resumable_run(tmp_path, tmp_path / "a").name == "new"
     assert newest_resumable_run(tmp_path).name == "other"
+    refused(lambda: newest_resumable_run(tmp_path, tmp_path / "c"), "there is no run or dataset")
+    (tmp_path / "c").mkdir()
     refused(lambda: newest_resumable_run(tmp_path, tmp_path / "c"), "no run on", "--run")
+
+
+def test_an_interrupted_search_is_told_how_to_go_on(tmp_path):
+    """Where `--force`, which would replace it, was all the advice."""
+    (tmp_path / runs.DRAWS / "0").mkdir(parents=True)
+    again = f"`seqmodel train --resume --run {tmp_path}` continues it"
+    refused(lambda: checkpoint_of(tmp_path), "has no checkpoint", again)
+    assert unfinished(tmp_path) == f"{tmp_path} has not finished its search: {again}"
 
 
 # ---- what --force may replace -------------------------------------------------------------------

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from itertools import pairwise
 from operator import add
 from pathlib import Path
 from types import MappingProxyType
@@ -43,6 +44,7 @@ from seqmodel.media.music.grid import (
     DRUM_CHANNEL,
     KIT,
     MAX_TEMPO,
+    MAX_TICK,
     MIDI_SUFFIXES,
     MIN_TEMPO,
     NOTES,
@@ -396,13 +398,17 @@ def _onsets(frames: NDArray[np.uint8], score: Score | None, grid: Grid) -> NDArr
 
 
 def stated_metre(score: Score, grid: Grid) -> list[tuple[int, Metre]]:
-    """(Frame, time signature) of each that a score states.
+    """(Frame, time signature) of each that a score states; none on a grid of real time.
 
-    None on a grid of real time, or if all are of one beat, which states no bars.
+    One of a single beat that lasts for longer than it, as some programs write, states no bars.
     """
-    if grid.steps_per_beat is None or all(beats == 1 for _, beats, _ in score.meters):
+    if grid.steps_per_beat is None:
         return []
-    return [(frames_in_beats(score, grid, tick), (beats, of)) for tick, beats, of in score.meters]
+    return [
+        (frames_in_beats(score, grid, tick), (beats, of))
+        for (tick, beats, of), (end, *_) in pairwise([*score.meters, (MAX_TICK, 0, 0)])
+        if beats > 1 or (end - tick) * of <= 4 * score.ticks_per_unit
+    ]
 
 
 def load_to_show(path: Path, options: Mapping[str, Any]) -> MidiPiece:

@@ -82,15 +82,27 @@ def test_a_piece_keeps_its_signatures_and_tempo(tmp_path):
     assert read_score((tmp_path / "a.mid").read_bytes()).median_tempo == pytest.approx(90, rel=1e-5)
 
 
-def test_of_many_changes_the_first_are_kept_and_bars_of_one_beat_are_none(tmp_path):
-    """Some programs write 1/4 throughout: it says where beats are, not bars."""
+def test_of_many_changes_the_first_are_kept(tmp_path):
     changes = [(480 * k, 2 + k % 2, 4) for k in range(MAX_SIGNATURES + 9)]
     quarters(tmp_path / "a.mid", *changes, count=100)
     (work,) = MusicCorpus(settings_of({})).works(tmp_path / "a.mid")
     assert len(work.facts["metre"]) == MAX_SIGNATURES
     assert list(work.repairs) == [f"{len(changes)} time signatures, of which the first 64 are kept"]
-    score = read_score(quarters(tmp_path / "a.mid", (0, 1, 4)).read_bytes())
-    assert stated_metre(score, SIXTEENTHS) == []
+
+
+@pytest.mark.parametrize(
+    ("stated", "read"),
+    [
+        ([(0, 1, 4)], []),
+        ([(0, 4, 4), (0, 1, 4)], [(0, (4, 4))]),
+        ([(0, 1, 4), (480, 3, 4), (1920, 1, 8), (2160, 3, 4)],
+         [(0, (1, 4)), (4, (3, 4)), (16, (1, 8)), (18, (3, 4))]),
+    ],
+)  # fmt: skip
+def test_one_beat_is_a_bar_only_as_an_upbeat(tmp_path, stated, read):
+    """Some programs write 1/4 throughout, or beside the metre: where beats are, not bars."""
+    score = read_score(quarters(tmp_path / "a.mid", *stated).read_bytes())
+    assert stated_metre(score, SIXTEENTHS) == read
 
 
 def test_an_excerpt_goes_on_within_its_bar():
