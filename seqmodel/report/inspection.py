@@ -8,6 +8,7 @@ from seqmodel.errors import SeqmodelError
 from seqmodel.media.registry import medium_of, medium_of_file
 from seqmodel.outputs.registry import output_name
 from seqmodel.plots import plot_learning_curve
+from seqmodel.runs.content import unfinished
 from seqmodel.runs.files import BEST, CONFIG, LAST, epochs_of, has_file
 
 
@@ -65,6 +66,7 @@ def inspect_run(path: Path, plot: Path | None, *, verify: bool = False) -> dict[
             raise SeqmodelError(f"{path} has no complete epoch to draw yet")
         plot_learning_curve(plot, metrics)
     values: dict[str, Any] = {"path": str(path), "kind": "run", "epochs": epochs_of(metrics)}
+    values["remark"] = unfinished(path)
     if verify:
         found = [name for name in (BEST, LAST) if has_file(path / name)]
         for name in found:
@@ -81,7 +83,6 @@ def inspect_run(path: Path, plot: Path | None, *, verify: bool = False) -> dict[
             "frames": str(run.frame),
             "labels": run.model.known_labels,
             "config": run.config.__dict__,
-            "remark": run.remark,
         }
         if best := run.metrics():
             values["best"] = best

@@ -23,7 +23,10 @@ def test_silence_has_no_level(tmp_path):
 def test_a_run_without_an_epoch_can_be_inspected(run_folder, tmp_path):
     """Also if the best checkpoint, which is written first, is there without its line of metrics."""
     shutil.copy(run_folder / runs.CONFIG, tmp_path)
-    assert inspect_run(tmp_path, None) == {"path": str(tmp_path), "kind": "run", "epochs": 0}
+    expected = {"path": str(tmp_path), "kind": "run", "epochs": 0, "remark": ""}
+    assert inspect_run(tmp_path, None) == expected
+    (tmp_path / runs.DRAWS).mkdir()
+    assert "has not finished its search" in inspect_run(tmp_path, None)["remark"]
     draw = partial(inspect_run, tmp_path, tmp_path / "plot.png")
     refused(draw, "no complete epoch to draw yet")
     shutil.copy(run_folder / runs.BEST, tmp_path)
