@@ -287,7 +287,7 @@ def _csv_labels(file: Path, paths: Collection[Path]) -> dict[Path, dict[str, str
             found[path] = {name: value for name, value in cells.items() if value}
     if unknown:
         raise SeqmodelError(
-            f"{file}: {len(unknown):,} of {plural(len(rows), 'row')} name no file, such as "
+            f"{file}: no file for {len(unknown):,} of {plural(len(rows), 'row')}, such as "
             f"{unknown[0]}: paths begin where {file.name} is, or in the working folder"
         )
     return found
