@@ -11,8 +11,8 @@ of running status. Where notes are drawn,
 - drawn notes get a new track, or one for each part that the run knows, and a new channel if one is
   free, with the bank, volume and pan of the notes that they replace; or they continue a track of
   the file: the one asked for, or one of the same name, such as one left by an earlier drawing.
-  They begin and end at the tick nearest to their frames, at the file's tempos; or, where its notes
-  all lead or lag the beat, as much before or after it. So do notes of the file that are cut there.
+  They begin and end at the tick nearest to their frames, at the file's tempos; or, where the notes
+  around them lead or lag the beat, as much before or after it, as do notes that are cut there.
 
 If only the beginning of a file is continued, it is cut off there: later events are dropped, what
 still sounds and is not drawn ends, and a pressed pedal is released.
@@ -42,9 +42,10 @@ from seqmodel.media.music.grid import (
 from seqmodel.media.music.metre import Signature
 from seqmodel.media.music.midi import read_events, read_score
 from seqmodel.media.music.parts import Part, parts_of_notes
-from seqmodel.media.music.placing import place
+from seqmodel.media.music.placing import FEW, STEADY, place
 from seqmodel.media.music.writing import (
     PIANO,
+    delays,
     onset_ticks,
     part_tracks,
     split_tracks,
@@ -54,6 +55,8 @@ from seqmodel.media.words import listed, plural
 
 CHANNELS, KEYS = 16, (0, 127)
 """Of MIDI: how many there are, and the lowest and the highest."""
+NEAR = 64
+"""Frames around what is drawn in which the file's notes tell how late it should be."""
 RELEASE_VELOCITY = 64
 """The velocity of written note-offs, which has no meaning."""
 
@@ -102,7 +105,11 @@ class Original:
         self._cells = {n: (begin, end, row) for n, begin, end, row in rows if not stays[n]}
         """For each replaceable note, the first frame, the one after the last, and the row; the
         two are equal if it fills no frame."""
-        self._lag = placed.lag
+        fills = placed.begin < placed.end
+        begin, on_tick = placed.begin[fills], score.on_tick[placed.chosen[fills]]
+        self._lag, self._onsets = placed.lag, begin
+        self._late = (on_tick - placed.lag - ticks[begin]) / np.diff(ticks)[begin]
+        """(N,), by how many frames the notes that begin at `_onsets` are late besides the lag."""
         self._begins = {(begin, row) for begin, _, row in self._cells.values()}
         self._note_ends = score.ends(pedal=frame.pedal)
         self._ends = dict[tuple[int, int], int]()
@@ -183,7 +190,8 @@ class Original:
         ticks = self._ticks(len(frames), cut)
         steps = np.diff(ticks)
         steps[1:] = np.minimum(steps[1:], steps[:-1])  # the tempo may change in between
-        ends = ticks + self._lag
+        late = self._usually_late(free)
+        ends = ticks + self._lag + delays(late, np.append(steps, steps[-1]))
         # What stands at tick 0, such as names and tempos, is before any cut.
         end = None if cut is None else max(1, int(min(ticks[cut], ends[cut])))
         remaining = self._remaining_notes(frames, given, ends, end)
@@ -193,7 +201,7 @@ class Original:
         first, nearby = int(ticks[free.any(axis=1).argmax()]), replaced or list(self._cells)
         notes, lowest = notes_of(frames), rows_of(frames)[0]
         loudness = velocities(notes, frames, self._frame.grid, metre=metre, flat=flat)
-        begins = onset_ticks(notes, frames, ends, steps)
+        begins = onset_ticks(notes, frames, ticks + self._lag, steps, late)
         last, ended = int(ticks[-1]), defaultdict[tuple[int, int], int](int)
         marked = not frames[-1].any() and (cut is not None or score.end_tick < last)
         parts = self._frame.parts if self._into is None else ()
@@ -233,6 +241,17 @@ class Original:
                     (off, smf.OFFS, bytes([smf.NOTE_OFF | channel, pitch, RELEASE_VELOCITY])),
                 ]
         return self._encode(data, removed, added, end)
+
+    def _usually_late(self, free: NDArray[np.bool_]) -> float:
+        """By how many frames notes in and near `free` frames are late besides the lag of all.
+
+        0 if they do not agree, as where they swing, or follow no beat.
+        """
+        redrawn = np.flatnonzero(free.any(axis=1))
+        first, last = redrawn.min(initial=len(free)), redrawn.max(initial=0)
+        late = self._late[(self._onsets >= first - NEAR) & (self._onsets <= last + NEAR)]
+        agreed = abs(np.exp(2j * np.pi * late).sum()) > STEADY * max(len(late), FEW)
+        return float(np.median(late)) if agreed and self._frame.grid.steps_per_beat else 0.0
 
     def _ticks(self, length: int, cut: int | None = None) -> NDArray[np.int64]:
         """(T + 1,), the tick nearest to where each frame begins; from a cut on, at one tempo."""

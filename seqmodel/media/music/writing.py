@@ -135,29 +135,38 @@ def _accents(
 # ---- timing --------------------------------------------------------------------------------------
 
 
-def lateness(notes: NDArray[np.int64], frames: NDArray[np.uint8]) -> NDArray[np.float64]:
-    """By how many frames each of `notes_of(frames)` begins late (N,); below 0: early."""
+def lateness(
+    notes: NDArray[np.int64], frames: NDArray[np.uint8], usual: float = 0.0
+) -> NDArray[np.float64]:
+    """By how many frames each of `notes_of(frames)` begins late (N,); below 0: early.
+
+    Without timing that is the `usual`.
+    """
     if "timing" not in (marks := marks_in(frames)):
-        return np.zeros(len(notes))
+        return np.full(len(notes), usual)
     known = marks["timing"][notes[:, 0], notes[:, 2] - rows_of(frames)[0]]
-    return np.where(known > 0, (known - float(ON_TIME)) / TIMING_PER_FRAME, 0.0)
+    return np.where(known > 0, (known - float(ON_TIME)) / TIMING_PER_FRAME, usual)
 
 
 def onset_ticks(
     notes: NDArray[np.int64], frames: NDArray[np.uint8], ticks: NDArray[np.int64],
-    steps: NDArray[np.int64],
+    steps: NDArray[np.int64], late: float = 0.0,
 ) -> dict[tuple[int, int], int]:  # fmt: skip
     """(First frame, pitch) of each of `notes_of(frames)` -> the tick where it begins.
 
-    It stays in its frame, which begins at one of `ticks` and lasts for one of `steps`.
+    It stays in its frame, which begins at one of `ticks` and lasts for one of `steps`. Notes
+    without timing are `late` by that many frames.
     """
     begin = notes[:, 0]
-    step = steps[begin]
-    limit = np.maximum(0, (step - 3) // 2)  # frames begin at the nearest tick
-    delays = np.clip(np.rint(lateness(notes, frames) * step), -limit, limit)
-    onsets = ticks[begin] + delays.astype(np.int64)
+    onsets = ticks[begin] + delays(lateness(notes, frames, late), steps[begin])
     places = map(tuple, notes[:, ::2].tolist())
     return dict(zip(places, np.maximum(onsets, 0).tolist(), strict=True))
+
+
+def delays(late: float | NDArray[np.float64], steps: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The ticks of a delay in frames, each of `steps` ticks; what is delayed stays in its frame."""
+    limit = np.maximum(0, (steps - 3) // 2)  # frames begin at the nearest tick
+    return np.clip(np.rint(late * steps), -limit, limit).astype(np.int64)
 
 
 # ---- midi writer ---------------------------------------------------------------------------------

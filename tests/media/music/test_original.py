@@ -440,6 +440,18 @@ def test_drawn_notes_lag_or_lead_as_the_file_does(tmp_path, late):
     assert np.array_equal(Original(tmp_path / "drawn.mid", BEATS, transposed=0).frames, frames)
 
 
+def test_drawn_notes_are_as_late_as_those_around_them(tmp_path):
+    """Where that changes within a song, or is too little to read as a lag of all of it."""
+    ticks = [120 * k + (9 if k < 120 else -27) for k in range(240)]
+    path = save(tmp_path / "late.mid", [notes((t, t + 100, 60 + t % 7) for t in ticks)])
+    for begin, late in ((32, 9), (200, -27)):
+        states = np.zeros((240, 88), int)
+        states[begin : begin + 4, 40] = 1
+        _, data = redrawn(path, stretch(240, begin, begin + 8), states)
+        on, *_ = notes_of(read(data).tracks[-1])[0]
+        assert on == 120 * begin + late
+
+
 @pytest.mark.parametrize("late", [50, -50])
 def test_notes_are_cut_and_begin_anew_with_the_others(tmp_path, late):
     """Guards strikes 86 ms beside the others, and stubs of what leads the bar at a cut."""
