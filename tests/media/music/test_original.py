@@ -443,13 +443,14 @@ def test_drawn_notes_lag_or_lead_as_the_file_does(tmp_path, late):
 def test_drawn_notes_are_as_late_as_those_around_them(tmp_path):
     """Where that changes within a song, or is too little to read as a lag of all of it."""
     ticks = [120 * k + (9 if k < 120 else -27) for k in range(240)]
-    path = save(tmp_path / "late.mid", [notes((t, t + 100, 60 + t % 7) for t in ticks)])
+    many, held = ((t, t + 100, 60 + t % 7) for t in ticks), (9, 120 * 240, 90)
+    path = save(tmp_path / "late.mid", [notes([held]), notes(many)])
     for begin, late in ((32, 9), (200, -27)):
         states = np.zeros((240, 88), int)
         states[begin : begin + 4, 40] = 1
         _, data = redrawn(path, stretch(240, begin, begin + 8), states)
-        on, *_ = notes_of(read(data).tracks[-1])[0]
-        assert on == 120 * begin + late
+        cut, *_, drawn = read(data).tracks
+        assert notes_of(cut)[0][1] == notes_of(drawn)[0][0] == 120 * begin + late
 
 
 @pytest.mark.parametrize("late", [50, -50])
