@@ -11,7 +11,8 @@ import soundfile
 
 from seqmodel.errors import UsageError
 from seqmodel.media.audio.frames import AudioFrames
-from seqmodel.media.audio.sampling import write_audio
+from seqmodel.media.audio.sampling import AudioSampling, write_audio
+from seqmodel.media.samples import SampleRequest
 from seqmodel.media.sound import MAX_SAMPLES, check_encoder, write_sound
 
 FRAME = AudioFrames(11_025, frame_size=7)
@@ -137,3 +138,16 @@ def test_a_libsndfile_that_cannot_encode_is_reported_beforehand(monkeypatch):
     for kind in ("ogg", "mp3"):
         with pytest.raises(UsageError, match=rf"libsndfile 1\.0\.31 cannot write {kind} .*wav"):
             check_encoder(kind)
+
+
+@pytest.mark.parametrize(("kind", "before"), [("raw", [0, 20, 40]), ("wav", [0, 0, 0])])
+def test_only_sound_without_a_header_is_written_before_its_model_has_ended_it(kind, before):
+    request, file, written = SampleRequest(kind, length=9, longest_piece=9), io.BytesIO(), []
+
+    def drawn():
+        for _ in range(3):
+            written.append(file.tell())
+            yield np.zeros((1, 10), np.float32)
+
+    AudioSampling(AudioFrames(8000, 10), request).write(file, drawn())
+    assert written == before
