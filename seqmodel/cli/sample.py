@@ -179,9 +179,10 @@ def sample(
 
     Music written as MIDI, or audio as WAV or FLAC, gives back exactly the drawn frames when
     prepared like the run's data. Audio has the run's sample rate, in 16 bits, and can be played as
-    it is drawn: seqmodel sample - --format wav | aplay. Music as sound is rendered by a small
-    synthesizer at 44,100 Hz. A run trained with --end stops by itself; the output says whether it
-    did, was cut off at the limit, or held a chord longer than any in train.
+    it is drawn: seqmodel sample - --format wav | aplay (raw, for a run trained with --end). Music
+    as sound is rendered by a small synthesizer at 44,100 Hz. A run trained with --end stops by
+    itself; the output says whether it did, was cut off at the limit, or held a chord longer than
+    any in train.
 
     --fill redraws a part of a file to fit the rest: a bar, some notes, or the voices under a
     melody. From MIDI to MIDI everything else stays, event for event: tracks, programs, drums,
