@@ -71,7 +71,7 @@ def test_this_piece_or_all_since_the_start_is_saved(chrome, page, tmp_path):
         assert notes_in(file, "drawn") == sorted(notes) != []
 
 
-def test_a_browser_without_sound_says_so_within_a_second(chrome, page):
+def test_a_browser_without_sound_says_so_within_three_seconds(chrome, page):
     """Where none begins, and where it is suspended while it plays; and all goes on when it does.
 
     Time is counted by a timer of the page, which is as late as the page's own are.
@@ -87,12 +87,12 @@ def test_a_browser_without_sound_says_so_within_a_second(chrome, page):
     chrome.click("#play")
     chrome.run(f"page.sound.context.suspend().then({begins})")
     chrome.wait("told")
-    assert chrome.run("took") < 1000
+    assert chrome.run("took") < 3000
     chrome.run("real.call(page.sound.context).then(on)")
     chrome.wait(f"{STATUS} === 'Playing.'")
     chrome.run(f"page.sound.context.suspend().then({begins})")
     chrome.wait("told")
-    assert chrome.run("took") < 1000
+    assert chrome.run("took") < 3000
     chrome.run("real.call(page.sound.context)")
     chrome.wait(f"{STATUS} === 'Playing.'")
     chrome.run("(AudioContext.prototype.resume = real, 0)")

@@ -49,7 +49,7 @@ class Page {
     this.range(volume, (value) => (this.sound.volume = value / 100));
     window.addEventListener("hashchange", () => this.open());
     const place = () => show.style.setProperty("--top", `${show.offsetTop}px`);
-    new ResizeObserver(place).observe(show.parentElement);
+    new ResizeObserver(() => requestAnimationFrame(place)).observe(show.parentElement);
     this.scheme.addEventListener("change", () => this.paint());
   }
 
@@ -174,9 +174,10 @@ class Page {
   say(text) {
     const { play, status } = this.parts;
     const { playing } = this.player;
+    const [label, does] = [play.querySelector("span"), playing ? "Pause" : this.playText];
     if (this.lastStatus !== text) status.value = this.lastStatus = text;
     play.dataset.state = playing ? "playing" : "paused";
-    play.querySelector("span").textContent = playing ? "Pause" : this.playText;
+    if (label.textContent !== does) label.textContent = does; /* Safari clicks on what stays */
   }
 
   get playText() {
@@ -197,7 +198,9 @@ class Page {
   /* Notice when the sound's clock stands still: there is no device, or it was suspended. */
   checkSound() {
     const time = this.sound.context?.currentTime;
-    this.stalled = time === this.time && (this.sound.waking || this.player.running);
+    const still = time === this.time && (this.sound.waking || this.player.running);
+    this.still = still ? this.still + 1 : 0;
+    this.stalled = this.still > 6; /* a device may take two seconds to start */
     this.time = time;
     if (this.stalled && this.sound.waking) this.say(NO_SOUND);
   }
