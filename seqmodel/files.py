@@ -26,16 +26,20 @@ SYSTEM_FILES = re.compile(r"\.DS_Store|\._.*|Thumbs\.db|desktop\.ini")
 """Names of files that desktops leave in any folder they display; safe to delete."""
 
 
-def disk_error(path: Path, doing: str, error: OSError) -> SeqmodelError:
-    """The one-line error for an OSError: what was being done, to which path, and why.
+@contextmanager
+def disk_errors(doing: str, path: Path) -> Iterator[None]:
+    """An OSError in the block becomes a SeqmodelError: what was being done, to which path, and why.
 
-    The OSError itself is raised if no file is at fault, such as a library that cannot be loaded.
+    It stays one if no file is at fault, such as a library that cannot be loaded.
     """
-    if error.errno is None:
-        raise error
-    from_mkdir = isinstance(error, FileExistsError)
-    why = f"{error.filename} is a file, not a folder" if from_mkdir else reason(error)
-    return SeqmodelError(f"cannot {doing} {path}: {why}")
+    try:
+        yield
+    except OSError as error:
+        if error.errno is None:
+            raise
+        from_mkdir = isinstance(error, FileExistsError)
+        why = f"{error.filename} is a file, not a folder" if from_mkdir else reason(error)
+        raise SeqmodelError(f"cannot {doing} {path}: {why}") from error
 
 
 @contextmanager
@@ -91,12 +95,10 @@ def read_bytes(path: Path, most: int | None = None) -> bytes:
 
     With `most`, it can also be a pipe that the shell has opened for us, as for <(...).
     """
-    try:
+    with disk_errors("read", path):
         bounded_pipe = most is not None and path.is_fifo() and path.parts[:2] in system.FD_PATHS
         with path.open("rb") if bounded_pipe else open_input(path) as file:
             content = file.read() if most is None else file.read(most + 1)
-    except OSError as error:
-        raise disk_error(path, "read", error) from error
     if most is not None and len(content) > most:
         raise SeqmodelError(f"{path} is larger than {most:,} bytes, too large to be valid")
     return content
@@ -131,9 +133,14 @@ def link_target(path: Path) -> Path:
     return end
 
 
-def missing_folders(path: Path) -> list[Path]:
-    """The parent folders of `path` that do not exist, nearest first."""
-    return [folder for folder in path.parents if not folder.exists()]
+@contextmanager
+def no_empty_parents(path: Path) -> Iterator[None]:
+    """Parent folders of `path` that the block creates are removed at its end if they are empty."""
+    missing = [folder for folder in path.parents if not folder.exists()]
+    try:
+        yield
+    finally:
+        remove_empty(missing)
 
 
 def remove_empty(folders: list[Path]) -> None:
@@ -172,18 +179,16 @@ def _temporary_file(path: Path, mode: int) -> Iterator[tuple[BinaryIO, Path, Pat
     OSErrors become SeqmodelErrors, including those in the block.
     """
     target = link_target(path)
-    temporary, missing = _temporary(target), missing_folders(target)
-    try:
+    temporary = _temporary(target)
+    with disk_errors("write", path), no_empty_parents(target):
         target.parent.mkdir(parents=True, exist_ok=True)
-        # Not with tempfile, whose files are private whatever the umask.
-        with open(temporary, "xb", opener=partial(_open_with, mode=mode)) as opened:
-            yield opened, temporary, target
-    except OSError as error:
-        raise disk_error(path, "write", error) from error
-    finally:
-        with suppress(OSError):
-            temporary.unlink()
-        remove_empty(missing)
+        try:
+            # Not with tempfile, whose files are private whatever the umask.
+            with open(temporary, "xb", opener=partial(_open_with, mode=mode)) as opened:
+                yield opened, temporary, target
+        finally:
+            with suppress(OSError):
+                temporary.unlink()
 
 
 def sibling(path: Path, ending: str) -> Path:
@@ -266,27 +271,25 @@ def new_folder(path: Path, format: FolderFormat, *, force: bool) -> Iterator[Pat
     """
     format.check_target(path, force=force)
     path = link_target(path)
-    missing, temporary = missing_folders(path), _temporary(path)
-    try:
+    temporary = _temporary(path)
+    with disk_errors("write", path), no_empty_parents(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         _sweep(path, format)
-        temporary.mkdir()
-        with renamed_in_errors(temporary, path):
-            yield temporary
-        for file in (*temporary.rglob("*"), temporary):
-            system.flush(file)
-        if path.exists():
-            format.check_target(path, force=force)  # again: the block may have taken hours
-            _replace_folder(path, temporary)
-        else:
-            temporary.replace(path)
-        system.flush(path.parent)
-        _sweep(path, format)  # again: a killed process's complete folder was kept as the only one
-    except OSError as error:
-        raise disk_error(path, "write", error) from error
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
-        remove_empty(missing)
+        try:
+            temporary.mkdir()
+            with renamed_in_errors(temporary, path):
+                yield temporary
+            for file in (*temporary.rglob("*"), temporary):
+                system.flush(file)
+            if path.exists():
+                format.check_target(path, force=force)  # again: the block may have taken hours
+                _replace_folder(path, temporary)
+            else:
+                temporary.replace(path)
+            system.flush(path.parent)
+            _sweep(path, format)  # again: one that was complete was kept as the only one
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
 
 
 def _sweep(path: Path, format: FolderFormat) -> None:

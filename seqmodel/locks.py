@@ -7,7 +7,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from seqmodel.errors import SeqmodelError, reason
-from seqmodel.files import disk_error, missing_folders, remove_empty, sibling
+from seqmodel.files import disk_errors, no_empty_parents, sibling
 from seqmodel.system.files import DIRECTORY, NOFOLLOW, NONBLOCK
 
 POLL_SECONDS = 0.005
@@ -22,10 +22,8 @@ def held_lock(path: Path, *, wait: bool = False) -> Iterator[bool]:
 
     SeqmodelError if the file cannot be created, or the file system has no locks.
     """
-    try:
+    with disk_errors("lock", path):
         file = _open(path)
-    except OSError as error:
-        raise disk_error(path, "lock", error) from error
     if file is None:
         raise SeqmodelError(f"{path} is not a file: remove it")
     try:
@@ -68,14 +66,14 @@ def locked(target: Path, *, wait: bool = False) -> Iterator[None]:
     another process holds it, unless `wait` is set.
     """
     real_path = Path(os.path.realpath(target))  # unlike Path.resolve, accepts a link to itself
-    lock, missing, file = sibling(real_path, "lock"), missing_folders(real_path), None
-    try:
+    lock = sibling(real_path, "lock")
+    with no_empty_parents(real_path):
         file = _acquire_lock(target, real_path, lock, wait=wait)
-        yield
-    finally:
-        if file is not None:
-            _release(file, lock)
-        remove_empty(missing)
+        try:
+            yield
+        finally:
+            if file is not None:
+                _release(file, lock)
 
 
 def _release(file: int, lock: Path) -> None:

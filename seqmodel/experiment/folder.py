@@ -19,7 +19,7 @@ from seqmodel.files import (
     SYSTEM_FILES,
     TEMPORARY,
     check_writable,
-    disk_error,
+    disk_errors,
     open_input,
     write_file,
 )
@@ -53,24 +53,17 @@ def holds_journal(folder: Path) -> bool:
     SeqmodelError if it is a pipe, a device or a folder, or cannot be read.
     """
     path = folder / JOURNAL
-    try:
-        with open_input(path) as file:
-            start = file.read(len(_FIRST))
-    except FileNotFoundError:
-        return False
-    except OSError as error:
-        raise disk_error(path, "read", error) from error
-    return bool(start) and _FIRST.startswith(start)
+    with disk_errors("read", path), suppress(FileNotFoundError), open_input(path) as file:
+        start = file.read(len(_FIRST))
+        return bool(start) and _FIRST.startswith(start)
+    return False
 
 
 def check_folder(folder: Path) -> None:
     """SeqmodelError unless it is an experiment's, new or empty, and can be written and locked."""
-    try:
+    foreign = False
+    with disk_errors("use", folder), suppress(FileNotFoundError, NotADirectoryError):
         foreign = any(not _is_ignorable(path) for path in folder.iterdir())
-    except (FileNotFoundError, NotADirectoryError):
-        foreign = False
-    except OSError as error:
-        raise disk_error(folder, "use", error) from error
     if foreign and not (holds_journal(folder) or (folder / BEGIN).is_file()):
         raise SeqmodelError(
             f"--out {folder} is not empty and holds no experiment: choose another folder"

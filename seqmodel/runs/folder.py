@@ -17,7 +17,7 @@ from seqmodel.config import to_yaml
 from seqmodel.data.bundled import PREPARED, sample_dataset
 from seqmodel.data.dataset import MANIFEST, Dataset, Split, open_dataset
 from seqmodel.errors import SeqmodelError, UsageError
-from seqmodel.files import FolderFormat, disk_error, read_bytes
+from seqmodel.files import FolderFormat, disk_errors, read_bytes
 from seqmodel.media.labels import Labels, label_ids
 from seqmodel.media.registry import medium_of
 from seqmodel.media.samples import SampleRequest, Sampling
@@ -278,14 +278,10 @@ def new_run_folder(data: str, unit: str, runs: Path = RUNS) -> Path:
     number = 1
     while True:
         folder = runs / f"{data}-{unit}-{number}"
-        try:
+        with disk_errors("make the run folder", folder), suppress(FileExistsError):
             folder.mkdir(parents=True)
-        except FileExistsError:
-            number += 1  # in use, perhaps just now by a concurrent run
-        except OSError as error:
-            raise disk_error(folder, "make the run folder", error) from error
-        else:
             return folder
+        number += 1  # in use, perhaps just now by a concurrent run
 
 
 def _is_run(folder: Path) -> bool:
