@@ -78,17 +78,14 @@ def locked(target: Path, *, wait: bool = False) -> Iterator[None]:
 
 def _release(file: int, lock: Path) -> None:
     is_ours = _same_file(file, lock) and not os.fstat(file).st_size  # with content it is not ours
-    removed = is_ours and _remove(lock)
-    os.close(file)
-    if is_ours and not removed:  # on Windows, once closed; fails if a waiting process has it open
-        _remove(lock)
-
-
-def _remove(lock: Path) -> bool:
-    with suppress(PermissionError):
-        lock.unlink(missing_ok=True)
-        return True
-    return False
+    try:
+        if is_ours:
+            lock.unlink(missing_ok=True)
+        os.close(file)
+    except PermissionError:  # on Windows, while it is open
+        os.close(file)
+        with suppress(PermissionError):  # a waiting process has it open
+            lock.unlink(missing_ok=True)
 
 
 def _acquire_lock(target: Path, real_path: Path, lock: Path, *, wait: bool) -> int | None:

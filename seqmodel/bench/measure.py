@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from seqmodel import units
-from seqmodel.bench import jax_peer, peers
+from seqmodel.bench import peers
 from seqmodel.config import MODELS, Config, resolve
 from seqmodel.kernels.uniforms import Uniforms
 from seqmodel.media.audio.frames import AudioFrames
@@ -150,8 +150,8 @@ def measure_unit(name: str, size: Size, device_option: str, seconds: float) -> R
     def step(layer: nn.Module) -> Task:
         return partial(unit_step, layer, x, d_h)
 
-    on_cpu = device.type == "cpu" and jax_peer.installed()
-    others = {"jax": jax_peer.step(units_of(ours)[0], x, d_h)} if on_cpu else {}
+    on_cpu = device.type == "cpu" and peers.has_jax()
+    others = {"jax": peers.jax_step(units_of(ours)[0], x, d_h)} if on_cpu else {}
     return {
         **{"unit": spec.name, "size": size.name, "inputs": inputs, "hidden": hidden},
         **{"batch": batch, "frames": frames},

@@ -6,8 +6,7 @@ from typing import Any
 import typer
 
 from seqmodel.cli.common import Verbosity, print_json
-from seqmodel.cli.help import one_of
-from seqmodel.cli.options import Device, Json, Quiet
+from seqmodel.cli.options import Device, Json, Quiet, one_of
 from seqmodel.errors import UsageError
 from seqmodel.media.words import plural
 from seqmodel.unit_setting import read_unit
@@ -59,6 +58,7 @@ def bench(
         if name not in PARTS:
             raise UsageError(f"there is no part {name!r}; choose one of {', '.join(PARTS)}")
 
+    from seqmodel.bench import measure
     from seqmodel.report.origin import machine_facts
 
     def say(line: str) -> None:
@@ -74,7 +74,13 @@ def bench(
     if "gpu" in machine:
         say(f"GPU: {machine['gpu']}")
     results: dict[str, Any] = {"machine": machine}
-    for name, (rows, table) in _parts(units, device, seconds).items():
+    parts: dict[str, tuple[Iterator[Row], Callable[[Row], Table]]] = {
+        "units": (measure.unit_rows(units, device, seconds), _unit),
+        "models": (measure.model_rows(measure.measure_step, units, seconds), _model),
+        "sampling": (measure.model_rows(measure.measure_sampling, units, seconds), _sampling),
+        "sound": (measure.sound_rows(units, seconds), _sound),
+    }
+    for name, (rows, table) in parts.items():  # measured as they are iterated
         title = ""
         for row in rows if name in (part or PARTS) else ():
             results.setdefault(name, []).append(row)
@@ -85,20 +91,6 @@ def bench(
             say(_line((cell, width) for _, width, cell in columns))
     if as_json:
         print_json(results)
-
-
-def _parts(
-    units: list[str], device: str, seconds: float
-) -> dict[str, tuple[Iterator[Row], Callable[[Row], Table]]]:
-    """The rows of each part, measured as they are iterated, and how to show them."""
-    from seqmodel.bench import measure
-
-    return {
-        "units": (measure.unit_rows(units, device, seconds), _unit),
-        "models": (measure.model_rows(measure.measure_step, units, seconds), _model),
-        "sampling": (measure.model_rows(measure.measure_sampling, units, seconds), _sampling),
-        "sound": (measure.sound_rows(units, seconds), _sound),
-    }
 
 
 def _line(cells: Iterable[tuple[str, int]]) -> str:

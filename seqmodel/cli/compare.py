@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from seqmodel.cli.common import blaming, message, print_json, show
-from seqmodel.cli.help import one_of, several_of
-from seqmodel.cli.options import Json, Quiet, prefixed
+from seqmodel.cli.options import Json, Quiet, one_of, prefixed, several_of
 from seqmodel.cli.progress import LONG_SILENCE, display
 from seqmodel.config import (
     PRESETS,

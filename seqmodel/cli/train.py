@@ -12,8 +12,7 @@ import typer
 
 from seqmodel.cli import ranks
 from seqmodel.cli.common import blaming, message
-from seqmodel.cli.help import one_of
-from seqmodel.cli.options import Device, Force, Json, Quiet, prefixed, with_settings
+from seqmodel.cli.options import Device, Force, Json, Quiet, one_of, prefixed, with_settings
 from seqmodel.config import (
     RESUMABLE,
     RUN,

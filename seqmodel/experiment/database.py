@@ -11,16 +11,7 @@ import optuna
 from optuna.exceptions import StorageInternalError
 from optuna.storages import BaseStorage, RDBStorage
 from optuna.trial import FrozenTrial
-from sqlalchemy import URL, make_url
-from sqlalchemy.exc import (
-    ArgumentError,
-    DBAPIError,
-    IntegrityError,
-    InterfaceError,
-    OperationalError,
-    PendingRollbackError,
-    ProgrammingError,
-)
+from sqlalchemy import URL, exc, make_url
 
 from seqmodel.errors import SeqmodelError, UsageError
 from seqmodel.experiment.folder import GRACE, RESUME_HINT
@@ -49,7 +40,7 @@ def without_password(address: str) -> str:
 
 
 def _parsed(address: str) -> URL:
-    with suppress(ArgumentError, ValueError):
+    with suppress(exc.ArgumentError, ValueError):
         url = make_url(address)
         # Part of a password that contains unquoted @ or /, or does not follow a colon, would be
         # parsed as another part, and shown.
@@ -92,7 +83,7 @@ class Database(RDBStorage):
         )
         try:
             for _ in range(OPEN_ATTEMPTS - 1):
-                with suppress(IntegrityError, ProgrammingError):  # another process was faster
+                with suppress(exc.IntegrityError, exc.ProgrammingError):  # another was faster
                     connect()
                     return
                 time.sleep(0.5)
@@ -151,10 +142,10 @@ class Database(RDBStorage):
 def _is_unreachable(error: Exception) -> bool:
     """Whether the database could not be reached, or closed the connection."""
     cause = error.__cause__ if isinstance(error, StorageInternalError) else error
-    if isinstance(cause, PendingRollbackError):
+    if isinstance(cause, exc.PendingRollbackError):
         return cause.code == RECONNECTING
-    return isinstance(cause, OperationalError | InterfaceError) or (
-        isinstance(cause, DBAPIError) and cause.connection_invalidated
+    return isinstance(cause, exc.OperationalError | exc.InterfaceError) or (
+        isinstance(cause, exc.DBAPIError) and cause.connection_invalidated
     )
 
 

@@ -41,7 +41,7 @@ RESUME_HINT = "run the same command to resume"
 GRACE = 60
 """Seconds without a sign of life before a process of another host is considered dead; on the same
 host the loss of its lock shows at once."""
-EVENT_BYTES = 512
+EVENT_BYTES = 4096
 """Bytes of an event in a file: padded to a fixed length, so that a single write replaces it."""
 LOCKED_BYTES = 1
 """Bytes before it, which on Windows no other process can read or write while the file is locked."""

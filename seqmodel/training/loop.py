@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -97,7 +96,7 @@ def train_run(
     resume: bool = False,
     init_from: runs.Run | None = None,
     listener: Listener | None = None,
-    trackers: Mapping[str, Tracker] = MappingProxyType({}),
+    trackers: Mapping[str, Tracker] = {},
     stop: StopRequest | None = None,
     hint: str | None = None,
     group: Group | None = None,
