@@ -47,17 +47,9 @@ from seqmodel.runs.content import (
 )
 from seqmodel.runs.files import VALID_PIECES, resume_command
 from seqmodel.sampling.sampler import Sampler
+from seqmodel.training import schedule
 from seqmodel.training.optimizer import learning_rate_at
 from seqmodel.training.processes import Group, check_equal_weights
-from seqmodel.training.schedule import (
-    CHECKS,
-    FIRST_PLAN,
-    TOLERANCE,
-    VALID_SHARE,
-    Interval,
-    Pace,
-    window_of,
-)
 from seqmodel.training.state import (
     DivergedError,
     TrainingState,
@@ -167,7 +159,7 @@ class Trainer:
         if config.bars or dataset.frame.known_labels:
             self._hashes[FACTS_HASH] = dataset.facts_hash()
         self._origin: str | None = None
-        self._pace, self._is_warm, self._is_new = Pace(), False, True
+        self._pace, self._is_warm, self._is_new = schedule.Pace(), False, True
 
     @cached_property
     def state(self) -> TrainingState:
@@ -178,8 +170,8 @@ class Trainer:
         return TrainingState(self.config, self.train, self._device, parts, is_new=self._is_new)
 
     @cached_property
-    def _interval(self) -> Interval:
-        return Interval.of(self.config, self.train, self.state.model)
+    def _interval(self) -> schedule.Interval:
+        return schedule.Interval.of(self.config, self.train, self.state.model)
 
     def init_from(self, run: runs.Run) -> None:
         """Start from another run's weights and nothing else of it."""
@@ -273,10 +265,10 @@ class Trainer:
         plan, epochs_done, trained = progress.plan, self._epochs, progress.trained
         spent = trained + progress.scoring
         if plan is None:
-            if spent < FIRST_PLAN * total:
+            if spent < schedule.FIRST_PLAN * total:
                 return
             plan, share = TimePlan(until=math.inf), spent / total
-        elif share == 1 or int(CHECKS * before) == int(CHECKS * share):
+        elif share == 1 or int(schedule.CHECKS * before) == int(schedule.CHECKS * share):
             return
         epoch = (trained - plan.seconds) / (epochs_done - plan.at)
         looks = self._looks(epoch)
@@ -284,12 +276,12 @@ class Trainer:
             look = progress.scoring / len(progress.metrics)
         else:
             pieces = self._scored_pieces(self.train.frames / looks) / len(self.valid)
-            look = VALID_SHARE * epoch * pieces * self.valid.frames / self.train.frames
+            look = schedule.VALID_SHARE * epoch * pieces * self.valid.frames / self.train.frames
         until = epochs_done + max(total - spent - look, 0.0) / (epoch + looks * look)
-        if abs(until - plan.until) * (epoch + looks * look) > TOLERANCE * total:
+        if abs(until - plan.until) * (epoch + looks * look) > schedule.TOLERANCE * total:
             progress.plan = TimePlan(epochs_done, share, trained, _rounded(until))
 
-    def _interval_now(self) -> Interval:
+    def _interval_now(self) -> schedule.Interval:
         """What lies between two looks, which take but a part of a training of so many minutes."""
         progress = self.state.progress
         look = progress.scoring / max(len(progress.metrics), 1)
@@ -326,7 +318,7 @@ class Trainer:
     def _updates(self) -> Iterator[None]:
         """Make the updates that the epoch lacks, yielding after each."""
         config, progress = self.config, self.state.progress
-        max_window = window_of(config, self.state.model.encoder.steps)
+        max_window = schedule.window_of(config, self.state.model.encoder.steps)
         plan = batches.shuffled(self.train.lengths, config.batch_size, config.seed, progress.epoch)
         if not self._is_warm and progress.batch < len(plan):
             some = batches.split_batch(self.train.lengths[plan[progress.batch]], config.parts)[0]
