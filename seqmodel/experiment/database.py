@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial, wraps
-from typing import Any, TypeVar
+from typing import Any
 
 import optuna
 from optuna.exceptions import StorageInternalError
@@ -27,8 +27,6 @@ OPEN_ATTEMPTS = 10
 """Attempts at opening a database in which other hosts are creating the tables."""
 POOL = {"pool_size": 1, "max_overflow": 2, "pool_pre_ping": True}
 """One connection is kept per process, and tested before use; heartbeats may open another."""
-
-Value = TypeVar("Value")
 
 
 def without_password(address: str) -> str:
@@ -108,28 +106,6 @@ class Database(RDBStorage):
             return []
         return super()._get_stale_trial_ids(study_id)
 
-    def _retry(self, call: Callable[[], Value]) -> Value:
-        """The result of a call, repeated while the database is away."""
-        start, pause = time.monotonic(), 0.25
-        reported = False
-        while True:
-            try:
-                return call()
-            except Exception as error:
-                if not _is_unreachable(error):
-                    raise
-                reason = f"--storage {self._shown}: {self._reason(error)}"
-                self._last_outage = time.monotonic()
-                if self._last_outage - start > PATIENCE:
-                    raise SeqmodelError(f"{reason}; {RESUME_HINT}") from error
-            if not reported:
-                self._say(f"{reason}; trying again for {PATIENCE // 60} minutes")
-                reported = True
-            if self._stop.signal is not None:
-                raise InterruptError("stopped", self._stop.signal)
-            time.sleep(pause)
-            pause = min(2 * pause, 5.0)
-
     def _reason(self, error: Exception) -> str:
         """The first line of a driver's error, without passwords."""
         original = getattr(error.__cause__ or error, "orig", None) or error
@@ -149,10 +125,29 @@ def _is_unreachable(error: Exception) -> bool:
     )
 
 
-def _retrying(method: Callable[..., Any]) -> Callable[..., Any]:
+def retrying(method: Callable[..., Any]) -> Callable[..., Any]:
+    """A method of `Database`, repeated while that is away."""
+
     @wraps(method)
     def call(self: Database, *arguments: Any, **options: Any) -> Any:
-        return self._retry(partial(method, self, *arguments, **options))
+        start, pause, reported = time.monotonic(), 0.25, False
+        while True:
+            try:
+                return method(self, *arguments, **options)
+            except Exception as error:
+                if not _is_unreachable(error):
+                    raise
+                reason = f"--storage {self._shown}: {self._reason(error)}"
+                self._last_outage = time.monotonic()
+                if self._last_outage - start > PATIENCE:
+                    raise SeqmodelError(f"{reason}; {RESUME_HINT}") from error
+            if not reported:
+                self._say(f"{reason}; trying again for {PATIENCE // 60} minutes")
+                reported = True
+            if self._stop.signal is not None:
+                raise InterruptError("stopped", self._stop.signal)
+            time.sleep(pause)
+            pause = min(2 * pause, 5.0)
 
     return call
 
@@ -166,4 +161,4 @@ for _name in (
     "_set_trial_param",
     "get_trial_id_from_study_id_trial_number",
 ):
-    setattr(Database, _name, _retrying(getattr(Database, _name)))
+    setattr(Database, _name, retrying(getattr(Database, _name)))
