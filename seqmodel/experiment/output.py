@@ -19,7 +19,6 @@ from typing import Any
 import numpy as np
 import optuna
 
-from seqmodel.data.dataset import open_dataset
 from seqmodel.errors import SeqmodelError
 from seqmodel.experiment.plan import Plan
 from seqmodel.experiment.results import FEWEST, Comparison, Difference, Outcome, jointly, results
@@ -204,7 +203,7 @@ def _samples(comparison: Comparison, folder: Path) -> list[parts.Part]:
         return []
     winner = subjects[0].run
     with suppress(SeqmodelError):  # the dataset may be gone by now
-        samples += tuple(real_piece(winner, open_dataset(str(winner.config.data))))
+        samples += tuple(real_piece(winner, winner.dataset()))
     return [parts.Samples(samples, notes=tuple(notes))]
 
 

@@ -125,18 +125,18 @@ class StoredRun(Content):
             return dataset.folder.resolve() == self.data
         return dataset.fingerprint() == self.data_sha256
 
-    def train_of(self, dataset: Dataset) -> Split | None:
+    def train_of(self, dataset: Dataset | None = None) -> Split | None:
         """The dataset's own train, or the run's if it has none.
 
         None if that no longer exists, or was prepared differently.
         """
-        folder = Path(str(self.config.data))
-        if "train" in dataset.splits:
+        if dataset is not None and "train" in dataset.splits:
             return dataset["train"]
-        if not (folder / MANIFEST).is_file():
+        if not (self.data / MANIFEST).is_file():
             return None
-        dataset_of_run = open_dataset(folder)
-        return None if dataset_of_run.frame.differences(self.frame) else dataset_of_run["train"]
+        own = open_dataset(self.data)
+        is_same = self.trained_on(own) and not own.frame.differences(self.frame)
+        return own["train"] if is_same else None
 
     def knows_metre(self, metres: NDArray[np.int64]) -> bool:
         """Whether a piece of its train has the first of these `FrameDefinition.metres`.
@@ -144,9 +144,7 @@ class StoredRun(Content):
         True also if its dataset is gone or has changed.
         """
         with suppress(SeqmodelError):
-            dataset = open_dataset(self.data)
-            if self.trained_on(dataset):
-                train = dataset["train"]
+            if (train := self.train_of()) is not None:
                 pieces = (train.metres([k]) for k in range(len(train)))
                 rows = (piece.reshape(-1, SIGNATURE) for piece in pieces if piece is not None)
                 return any((row[:, 1:] == metres[1:SIGNATURE]).all(1).any() for row in rows)
