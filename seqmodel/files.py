@@ -1,8 +1,8 @@
-"""Reads that never block on non-files, unless a pipe is allowed; writes that are atomic.
+"""Reads that never block on non-files, unless a pipe is allowed; writes that are atomic; locks.
 
 Everything is written next to its target under a temporary name, flushed to disk and renamed.
 Nothing is replaced unless the caller allows it. A link to a file or a folder is followed: the link
-stays, and its target is created or replaced.
+stays, and its target is created or replaced. Locks are released when their process dies.
 """
 
 import errno
@@ -60,6 +60,9 @@ def program_hash() -> str:
         content.update(file.read_bytes())
     return content.hexdigest()
 
+
+POLL_SECONDS = 0.005
+"""Seconds between attempts at a lock that another process holds."""
 
 MAX_NAME_BYTES = 100
 """Maximum bytes of a name; our names next to longer ones contain its digest instead."""
@@ -295,7 +298,7 @@ def new_folder(path: Path, format: FolderFormat, *, force: bool) -> Iterator[Pat
 def _sweep(path: Path, format: FolderFormat) -> None:
     """Remove what killed processes left next to `path`: folders, and files of `check_writable`.
 
-    Only if `path` is locked (see `locks.locked`): otherwise they may belong to a working process.
+    Only if `path` is locked (see `locked`): otherwise they may belong to a working process.
     """
     siblings: list[Path] = []
     with suppress(OSError):  # a folder that can be written but not listed
@@ -327,3 +330,117 @@ def _replace_folder(path: Path, new: Path) -> None:
         old.replace(path)
         raise
     shutil.rmtree(old)
+
+
+# ---- locks between processes ---------------------------------------------------------------------
+
+
+@contextmanager
+def held_lock(path: Path, *, wait: bool = False) -> Iterator[bool]:
+    """Hold the lock file `path` for the block, and yield whether it is held.
+
+    It is not if another process holds it, unless `wait` is set, which waits until it is free.
+
+    SeqmodelError if the file cannot be created, or the file system has no locks.
+    """
+    with disk_errors("lock", path):
+        file = _open_lock_file(path)
+    if file is None:
+        raise SeqmodelError(f"{path} is not a file: remove it")
+    try:
+        yield acquire(file, path, wait=wait)
+    finally:
+        os.close(file)
+
+
+def _open_lock_file(path: Path) -> int | None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    file = os.open(path, os.O_RDWR | os.O_CREAT | system.NOFOLLOW | system.NONBLOCK, 0o666)
+    if stat.S_ISREG(os.fstat(file).st_mode):
+        return file
+    os.close(file)
+    return None
+
+
+def acquire(file: int, path: Path, *, wait: bool) -> bool:
+    """Lock an open file until it is closed; False if another process holds the lock.
+
+    SeqmodelError if the file system of its `path` has no locks, like some network file systems.
+    """
+    from filelock import lock_descriptor
+
+    try:
+        return lock_descriptor(file, blocking=wait, poll_interval=POLL_SECONDS)
+    except OSError as error:
+        raise SeqmodelError(
+            f"cannot lock files in {path.parent} ({reason(error)}): choose a folder on a disk of "
+            "this machine"
+        ) from error
+
+
+@contextmanager
+def locked(target: Path, *, wait: bool = False) -> Iterator[None]:
+    """Keep other processes from `target`, a file or folder to be written or replaced.
+
+    The lock is an empty file next to it, removed when the block ends, or the folder itself if no
+    file can be created; nothing if that fails too, or if there are no locks. SeqmodelError if
+    another process holds it, unless `wait` is set.
+    """
+    real_path = Path(os.path.realpath(target))  # unlike Path.resolve, accepts a link to itself
+    lock = sibling(real_path, "lock")
+    with no_empty_parents(real_path):
+        file = _acquire_lock(target, real_path, lock, wait=wait)
+        try:
+            yield
+        finally:
+            if file is not None:
+                _release(file, lock)
+
+
+def _release(file: int, lock: Path) -> None:
+    is_ours = _same_file(file, lock) and not os.fstat(file).st_size  # with content it is not ours
+    try:
+        if is_ours:
+            lock.unlink(missing_ok=True)
+        os.close(file)
+    except PermissionError:  # on Windows, while it is open
+        os.close(file)
+        with suppress(PermissionError):  # a waiting process has it open
+            lock.unlink(missing_ok=True)
+
+
+def _acquire_lock(target: Path, real_path: Path, lock: Path, *, wait: bool) -> int | None:
+    while True:
+        path, file = _open_lock(lock, real_path)
+        if file is None:
+            return None
+        try:
+            free = acquire(file, path, wait=wait)
+        except SeqmodelError:
+            _release(file, lock)
+            return None
+        if not free:
+            os.close(file)
+            raise SeqmodelError(
+                f"another process is writing {target}: wait for it to finish, or choose another "
+                "path"
+            )
+        if _same_file(file, path):
+            return file
+        os.close(file)  # the previous holder removed it, or put another folder there
+
+
+def _open_lock(lock: Path, real_path: Path) -> tuple[Path, int | None]:
+    with suppress(OSError):
+        if (file := _open_lock_file(lock)) is not None:
+            return lock, file
+    with suppress(OSError):
+        return real_path, os.open(real_path, os.O_RDONLY | system.DIRECTORY)
+    return real_path, None
+
+
+def _same_file(file: int, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(file), path.stat())
+    except OSError:
+        return False

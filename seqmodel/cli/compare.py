@@ -241,8 +241,7 @@ def _run(
     from seqmodel.experiment.jobs import Task, collect, work
     from seqmodel.experiment.output import write_results
     from seqmodel.experiment.studies import Studies, name_in, open_storage, status_of
-    from seqmodel.files import check_writable
-    from seqmodel.locks import held_lock
+    from seqmodel.files import check_writable, held_lock
     from seqmodel.training.stopping import stop_on_signals
 
     command = _command(storage)

@@ -71,7 +71,7 @@ def prepare(
     """
     from seqmodel.data.prepare import prepare as prepare_dataset
     from seqmodel.data.sources import find_sources, with_labels
-    from seqmodel.locks import locked
+    from seqmodel.files import locked
 
     if null and "-" not in sources:
         raise UsageError("-0 needs -, for paths on stdin")

@@ -28,7 +28,7 @@ from seqmodel.config import (
     to_yaml,
 )
 from seqmodel.errors import SeqmodelError, UsageError
-from seqmodel.locks import locked
+from seqmodel.files import locked
 from seqmodel.outputs.registry import OUTPUTS, config_for, output_name
 from seqmodel.runs import files as runs
 from seqmodel.unit_setting import read_unit

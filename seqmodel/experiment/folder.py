@@ -18,12 +18,13 @@ from seqmodel.errors import SeqmodelError
 from seqmodel.files import (
     SYSTEM_FILES,
     TEMPORARY,
+    acquire,
     check_writable,
     disk_errors,
+    held_lock,
     open_input,
     write_file,
 )
-from seqmodel.locks import acquire, held_lock
 
 if TYPE_CHECKING:
     from seqmodel.experiment.plan import Plan

@@ -28,8 +28,7 @@ from seqmodel.experiment.studies import (
     name_in,
     open_storage,
 )
-from seqmodel.files import read_bytes, write_file
-from seqmodel.locks import held_lock, locked
+from seqmodel.files import held_lock, locked, read_bytes, write_file
 from seqmodel.runs.files import epochs_of
 from seqmodel.runs.folder import BEST, LAST, load_run, read_metrics
 from seqmodel.system.machine import available_memory, cores, peak_memory

@@ -15,8 +15,7 @@ from optuna.storages.journal._file import BaseJournalFileLock  # what a lock mus
 
 from seqmodel.errors import SeqmodelError
 from seqmodel.experiment.folder import JOURNAL, holds_journal
-from seqmodel.files import disk_errors
-from seqmodel.locks import held_lock
+from seqmodel.files import disk_errors, held_lock
 
 _CHECKSUM = "checksum"
 

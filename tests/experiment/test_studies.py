@@ -29,7 +29,7 @@ from seqmodel.experiment.studies import (
     open_storage,
     status_of,
 )
-from seqmodel.locks import held_lock
+from seqmodel.files import held_lock
 
 
 @pytest.fixture
