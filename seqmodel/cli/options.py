@@ -22,6 +22,7 @@ from typer.core import TyperCommand
 from seqmodel.cli.common import be_quiet, from_here, message
 from seqmodel.config import GROUPS, Config, field_types, parse_setting, resolve
 from seqmodel.errors import SeqmodelError, UsageError
+from seqmodel.files import check_writable, refuse_existing
 from seqmodel.media.definitions import Medium, Option
 from seqmodel.media.registry import MEDIA, presets_of_kind
 from seqmodel.outputs.registry import OUTPUTS
@@ -115,8 +116,6 @@ def check_given(
 
 def check_target(path: Path, *, force: bool) -> None:
     """SeqmodelError, before any work, if a file cannot be written or may not be replaced."""
-    from seqmodel.files import check_writable, refuse_existing
-
     refuse_existing(path, force=force)
     if not path.parent.exists():
         raise SeqmodelError(f"{path}: there is no folder {path.parent}; create it first")
