@@ -332,7 +332,7 @@ class Trainer:
             longest, parts = int(lengths.max()), batches.split_batch(lengths, config.parts)
             window = max_window or longest
             for begin in range(progress.window * window, longest, window):
-                started, share = time.monotonic(), self._share()
+                started, share = time.perf_counter(), self._share()
                 rate = learning_rate_at(config, share)
                 self.state.model.encoder.anneal(rate / (config.learning_rate or 1.0))
                 windows = {
@@ -357,7 +357,7 @@ class Trainer:
                     goes_on = batches.continues(plan, config.carry_over, *key)
                     carries, carried_over = self.state.carries, self.state.model.carried_over
                     self.state.carries = {k: carried_over(c) for k, c in carries.items() if goes_on}
-                seconds = self._shared_time(time.monotonic() - started)
+                seconds = self._shared_time(time.perf_counter() - started)
                 progress.seconds += seconds
                 self._pace.add_update(frames, seconds)
                 if config.minutes is not None:
@@ -432,7 +432,7 @@ class Trainer:
             listener.tick(Tick(progress.epoch + 1, done, total, None))
             self._save_if_due()
 
-        started = time.monotonic()
+        started = time.perf_counter()
         if not progress.corrected:
             seed, number = self.config.seed, len(progress.metrics)
             run_free(model, self.train, seed, number, self._save_if_due)
@@ -441,7 +441,7 @@ class Trainer:
         # Few pieces have very different lengths, and padding takes time.
         size = self.config.batch_size if pieces < len(self.valid) else BATCH_SIZE
         valid = likelihood(model, self._scored, batch_size=size, progress=report, group=self._group)
-        seconds = self._shared_time(time.monotonic() - started)
+        seconds = self._shared_time(time.perf_counter() - started)
         self._pace.add_scoring(self._scored.frames, seconds)
         metrics = {
             "epoch": epochs,
