@@ -102,13 +102,7 @@ MODELS: dict[str, ModelEntry] = {
     "tied": ModelEntry(
         "seqmodel.model.notes:NoteEncoder",
         {
-            "echo": True,
-            "clock": True,
-            "bars": True,
-            "held": True,
-            "by_part": True,
-            "nearby": True,
-            "ages": True,
+            **dict.fromkeys(("echo", "clock", "bars", "held", "by_part", "nearby", "ages"), True),
             "first_change": None,
             "hidden": 64,
             "dropout": 0.2,

@@ -1,8 +1,8 @@
-"""Reads that never block on non-files, unless a pipe is allowed; writes that are atomic.
+"""Reads that never block on non-files, unless a pipe is allowed; writes that are atomic; locks.
 
 Everything is written next to its target under a temporary name, flushed to disk and renamed.
 Nothing is replaced unless the caller allows it. A link to a file or a folder is followed: the link
-stays, and its target is created or replaced.
+stays, and its target is created or replaced. Locks are released when their process dies.
 """
 
 import errno
@@ -26,16 +26,20 @@ SYSTEM_FILES = re.compile(r"\.DS_Store|\._.*|Thumbs\.db|desktop\.ini")
 """Names of files that desktops leave in any folder they display; safe to delete."""
 
 
-def disk_error(path: Path, doing: str, error: OSError) -> SeqmodelError:
-    """The one-line error for an OSError: what was being done, to which path, and why.
+@contextmanager
+def disk_errors(doing: str, path: Path) -> Iterator[None]:
+    """An OSError in the block becomes a SeqmodelError: what was being done, to which path, and why.
 
-    The OSError itself is raised if no file is at fault, such as a library that cannot be loaded.
+    It stays one if no file is at fault, such as a library that cannot be loaded.
     """
-    if error.errno is None:
-        raise error
-    from_mkdir = isinstance(error, FileExistsError)
-    why = f"{error.filename} is a file, not a folder" if from_mkdir else reason(error)
-    return SeqmodelError(f"cannot {doing} {path}: {why}")
+    try:
+        yield
+    except OSError as error:
+        if error.errno is None:
+            raise
+        from_mkdir = isinstance(error, FileExistsError)
+        why = f"{error.filename} is a file, not a folder" if from_mkdir else reason(error)
+        raise SeqmodelError(f"cannot {doing} {path}: {why}") from error
 
 
 @contextmanager
@@ -56,6 +60,9 @@ def program_hash() -> str:
         content.update(file.read_bytes())
     return content.hexdigest()
 
+
+POLL_SECONDS = 0.005
+"""Seconds between attempts at a lock that another process holds."""
 
 MAX_NAME_BYTES = 100
 """Maximum bytes of a name; our names next to longer ones contain its digest instead."""
@@ -91,12 +98,10 @@ def read_bytes(path: Path, most: int | None = None) -> bytes:
 
     With `most`, it can also be a pipe that the shell has opened for us, as for <(...).
     """
-    try:
+    with disk_errors("read", path):
         bounded_pipe = most is not None and path.is_fifo() and path.parts[:2] in system.FD_PATHS
         with path.open("rb") if bounded_pipe else open_input(path) as file:
             content = file.read() if most is None else file.read(most + 1)
-    except OSError as error:
-        raise disk_error(path, "read", error) from error
     if most is not None and len(content) > most:
         raise SeqmodelError(f"{path} is larger than {most:,} bytes, too large to be valid")
     return content
@@ -131,9 +136,14 @@ def link_target(path: Path) -> Path:
     return end
 
 
-def missing_folders(path: Path) -> list[Path]:
-    """The parent folders of `path` that do not exist, nearest first."""
-    return [folder for folder in path.parents if not folder.exists()]
+@contextmanager
+def no_empty_parents(path: Path) -> Iterator[None]:
+    """Parent folders of `path` that the block creates are removed at its end if they are empty."""
+    missing = [folder for folder in path.parents if not folder.exists()]
+    try:
+        yield
+    finally:
+        remove_empty(missing)
 
 
 def remove_empty(folders: list[Path]) -> None:
@@ -172,18 +182,16 @@ def _temporary_file(path: Path, mode: int) -> Iterator[tuple[BinaryIO, Path, Pat
     OSErrors become SeqmodelErrors, including those in the block.
     """
     target = link_target(path)
-    temporary, missing = _temporary(target), missing_folders(target)
-    try:
+    temporary = _temporary(target)
+    with disk_errors("write", path), no_empty_parents(target):
         target.parent.mkdir(parents=True, exist_ok=True)
-        # Not with tempfile, whose files are private whatever the umask.
-        with open(temporary, "xb", opener=partial(_open_with, mode=mode)) as opened:
-            yield opened, temporary, target
-    except OSError as error:
-        raise disk_error(path, "write", error) from error
-    finally:
-        with suppress(OSError):
-            temporary.unlink()
-        remove_empty(missing)
+        try:
+            # Not with tempfile, whose files are private whatever the umask.
+            with open(temporary, "xb", opener=partial(_open_with, mode=mode)) as opened:
+                yield opened, temporary, target
+        finally:
+            with suppress(OSError):
+                temporary.unlink()
 
 
 def sibling(path: Path, ending: str) -> Path:
@@ -266,33 +274,31 @@ def new_folder(path: Path, format: FolderFormat, *, force: bool) -> Iterator[Pat
     """
     format.check_target(path, force=force)
     path = link_target(path)
-    missing, temporary = missing_folders(path), _temporary(path)
-    try:
+    temporary = _temporary(path)
+    with disk_errors("write", path), no_empty_parents(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         _sweep(path, format)
-        temporary.mkdir()
-        with renamed_in_errors(temporary, path):
-            yield temporary
-        for file in (*temporary.rglob("*"), temporary):
-            system.flush(file)
-        if path.exists():
-            format.check_target(path, force=force)  # again: the block may have taken hours
-            _replace_folder(path, temporary)
-        else:
-            temporary.replace(path)
-        system.flush(path.parent)
-        _sweep(path, format)  # again: a killed process's complete folder was kept as the only one
-    except OSError as error:
-        raise disk_error(path, "write", error) from error
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
-        remove_empty(missing)
+        try:
+            temporary.mkdir()
+            with renamed_in_errors(temporary, path):
+                yield temporary
+            for file in (*temporary.rglob("*"), temporary):
+                system.flush(file)
+            if path.exists():
+                format.check_target(path, force=force)  # again: the block may have taken hours
+                _replace_folder(path, temporary)
+            else:
+                temporary.replace(path)
+            system.flush(path.parent)
+            _sweep(path, format)  # again: one that was complete was kept as the only one
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
 
 
 def _sweep(path: Path, format: FolderFormat) -> None:
     """Remove what killed processes left next to `path`: folders, and files of `check_writable`.
 
-    Only if `path` is locked (see `locks.locked`): otherwise they may belong to a working process.
+    Only if `path` is locked (see `locked`): otherwise they may belong to a working process.
     """
     siblings: list[Path] = []
     with suppress(OSError):  # a folder that can be written but not listed
@@ -324,3 +330,117 @@ def _replace_folder(path: Path, new: Path) -> None:
         old.replace(path)
         raise
     shutil.rmtree(old)
+
+
+# ---- locks between processes ---------------------------------------------------------------------
+
+
+@contextmanager
+def held_lock(path: Path, *, wait: bool = False) -> Iterator[bool]:
+    """Hold the lock file `path` for the block, and yield whether it is held.
+
+    It is not if another process holds it, unless `wait` is set, which waits until it is free.
+
+    SeqmodelError if the file cannot be created, or the file system has no locks.
+    """
+    with disk_errors("lock", path):
+        file = _open_lock_file(path)
+    if file is None:
+        raise SeqmodelError(f"{path} is not a file: remove it")
+    try:
+        yield acquire(file, path, wait=wait)
+    finally:
+        os.close(file)
+
+
+def _open_lock_file(path: Path) -> int | None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    file = os.open(path, os.O_RDWR | os.O_CREAT | system.NOFOLLOW | system.NONBLOCK, 0o666)
+    if stat.S_ISREG(os.fstat(file).st_mode):
+        return file
+    os.close(file)
+    return None
+
+
+def acquire(file: int, path: Path, *, wait: bool) -> bool:
+    """Lock an open file until it is closed; False if another process holds the lock.
+
+    SeqmodelError if the file system of its `path` has no locks, like some network file systems.
+    """
+    from filelock import lock_descriptor
+
+    try:
+        return lock_descriptor(file, blocking=wait, poll_interval=POLL_SECONDS)
+    except OSError as error:
+        raise SeqmodelError(
+            f"cannot lock files in {path.parent} ({reason(error)}): choose a folder on a disk of "
+            "this machine"
+        ) from error
+
+
+@contextmanager
+def locked(target: Path, *, wait: bool = False) -> Iterator[None]:
+    """Keep other processes from `target`, a file or folder to be written or replaced.
+
+    The lock is an empty file next to it, removed when the block ends, or the folder itself if no
+    file can be created; nothing if that fails too, or if there are no locks. SeqmodelError if
+    another process holds it, unless `wait` is set.
+    """
+    real_path = Path(os.path.realpath(target))  # unlike Path.resolve, accepts a link to itself
+    lock = sibling(real_path, "lock")
+    with no_empty_parents(real_path):
+        file = _acquire_lock(target, real_path, lock, wait=wait)
+        try:
+            yield
+        finally:
+            if file is not None:
+                _release(file, lock)
+
+
+def _release(file: int, lock: Path) -> None:
+    is_ours = _same_file(file, lock) and not os.fstat(file).st_size  # with content it is not ours
+    try:
+        if is_ours:
+            lock.unlink(missing_ok=True)
+        os.close(file)
+    except PermissionError:  # on Windows, while it is open
+        os.close(file)
+        with suppress(PermissionError):  # a waiting process has it open
+            lock.unlink(missing_ok=True)
+
+
+def _acquire_lock(target: Path, real_path: Path, lock: Path, *, wait: bool) -> int | None:
+    while True:
+        path, file = _open_lock(lock, real_path)
+        if file is None:
+            return None
+        try:
+            free = acquire(file, path, wait=wait)
+        except SeqmodelError:
+            _release(file, lock)
+            return None
+        if not free:
+            os.close(file)
+            raise SeqmodelError(
+                f"another process is writing {target}: wait for it to finish, or choose another "
+                "path"
+            )
+        if _same_file(file, path):
+            return file
+        os.close(file)  # the previous holder removed it, or put another folder there
+
+
+def _open_lock(lock: Path, real_path: Path) -> tuple[Path, int | None]:
+    with suppress(OSError):
+        if (file := _open_lock_file(lock)) is not None:
+            return lock, file
+    with suppress(OSError):
+        return real_path, os.open(real_path, os.O_RDONLY | system.DIRECTORY)
+    return real_path, None
+
+
+def _same_file(file: int, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(file), path.stat())
+    except OSError:
+        return False

@@ -20,13 +20,13 @@ from seqmodel.errors import SeqmodelError, advising
 from seqmodel.files import (
     FolderFormat,
     check_writable,
+    locked,
     new_folder,
     open_input,
     read_bytes,
     refuse_existing,
     write_file,
 )
-from seqmodel.locks import locked
 
 MARK = "manifest.json"
 FORMAT = FolderFormat(

@@ -9,8 +9,7 @@ from contextlib import contextmanager
 import pytest
 import refusals
 
-from seqmodel.files import sibling
-from seqmodel.locks import held_lock, locked
+from seqmodel.files import held_lock, locked, sibling
 
 
 def busy(target):

@@ -9,7 +9,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from itertools import islice
+from itertools import islice, product
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from seqmodel import units
-from seqmodel.bench import jax_peer, peers
+from seqmodel.bench import peers
 from seqmodel.config import MODELS, Config, resolve
 from seqmodel.kernels.uniforms import Uniforms
 from seqmodel.media.audio.frames import AudioFrames
@@ -43,6 +43,24 @@ MIN_ROUNDS = 5
 
 Task = Callable[[], object]
 Row = dict[str, Any]
+
+
+def rows_of(part: str, names: Sequence[str], device: str, seconds: float) -> Iterator[Row]:
+    """The rows of units, models, sampling or sound, measured one by one, with these units if any.
+
+    The `device` is that of units.
+    """
+    if part == "units":
+        for size, unit in product(SIZES, names or UNITS):
+            yield measure_unit(unit, size, device, seconds)
+    elif part == "sound":
+        for rate, unit in product(RATES, names or SOUND_UNITS):
+            yield measure_sound(unit, rate, seconds)
+    else:
+        measure = measure_step if part == "models" else measure_sampling
+        for model, default in MODEL_UNITS.items():
+            for unit in names or default:
+                yield measure(model, unit, seconds)
 
 
 def compare(ours: Task, theirs: Task, seconds: float, **others: Task) -> Row:
@@ -121,13 +139,6 @@ SIZES = (
 )
 
 
-def unit_rows(names: Sequence[str], device: str, seconds: float) -> Iterator[Row]:
-    """Rows for every size of every unit, or of those named; see `measure_unit`."""
-    for size in SIZES:
-        for name in names or UNITS:
-            yield measure_unit(name, size, device, seconds)
-
-
 def measure_unit(name: str, size: Size, device_option: str, seconds: float) -> Row:
     """Time one unit at one size on the device that the option selects, with its fastest backend.
 
@@ -150,8 +161,8 @@ def measure_unit(name: str, size: Size, device_option: str, seconds: float) -> R
     def step(layer: nn.Module) -> Task:
         return partial(unit_step, layer, x, d_h)
 
-    on_cpu = device.type == "cpu" and jax_peer.installed()
-    others = {"jax": jax_peer.step(units_of(ours)[0], x, d_h)} if on_cpu else {}
+    on_cpu = device.type == "cpu" and peers.has_jax()
+    others = {"jax": peers.jax_step(units_of(ours)[0], x, d_h)} if on_cpu else {}
     return {
         **{"unit": spec.name, "size": size.name, "inputs": inputs, "hidden": hidden},
         **{"batch": batch, "frames": frames},
@@ -190,15 +201,6 @@ BATCH = {"frame-wise": (200, 16), "tied": (160, 2)}
 """Frames and rows of a training step."""
 TORCH_FRAMES = {"frame-wise": 256, "tied": 16}
 """Frames drawn at a time with torch.nn, which is slow."""
-
-
-def model_rows(
-    measure: Callable[[str, str, float], Row], names: Sequence[str], seconds: float
-) -> Iterator[Row]:
-    """Rows of `measure_step` or `measure_sampling` for each model, with default units or these."""
-    for model, default in MODEL_UNITS.items():
-        for unit in names or default:
-            yield measure(model, unit, seconds)
 
 
 def measure_step(model: str, unit: str, seconds: float) -> Row:
@@ -275,13 +277,6 @@ SOUND_UNITS = ("gru",)
 """Units measured by default."""
 CHUNKS = 40
 """Chunks of some 256 samples each, drawn at a time."""
-
-
-def sound_rows(names: Sequence[str], seconds: float) -> Iterator[Row]:
-    """`measure_sound` at each rate, with the default units or these."""
-    for rate in RATES:
-        for unit in names or SOUND_UNITS:
-            yield measure_sound(unit, rate, seconds)
 
 
 def measure_sound(unit: str, rate: int, seconds: float) -> Row:

@@ -60,8 +60,5 @@ def _fitting_news(parts: Sequence[str], room: int) -> str:
 
 
 def _cut_start(name: str, room: int) -> str:
-    if cell_len(name) <= room:
-        return name
-    while name and cell_len(name) > room - 1:
-        name = name[1:]
-    return f"…{name}"
+    shorter = (f"…{name[k:]}" for k in range(1, len(name) + 1))
+    return next(text for text in (name, *shorter) if cell_len(text) <= room)

@@ -1,13 +1,12 @@
 """`seqmodel bench`: the speed of units, whole models and sampling on this machine."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any
 
 import typer
 
 from seqmodel.cli.common import Verbosity, print_json
-from seqmodel.cli.help import one_of
-from seqmodel.cli.options import Device, Json, Quiet
+from seqmodel.cli.options import Device, Json, Quiet, one_of
 from seqmodel.errors import UsageError
 from seqmodel.media.words import plural
 from seqmodel.unit_setting import read_unit
@@ -16,89 +15,6 @@ from seqmodel.units import UNITS, unit_spec
 Row = dict[str, Any]
 Table = tuple[str, list[tuple[str, int, str]]]
 """A table's title, and the head, width and the row's cell of each column."""
-
-PARTS = ("units", "models", "sampling", "sound")
-
-
-def bench(
-    names: list[str] | None = typer.Argument(
-        None,
-        metavar="UNIT",
-        help="Units to measure.  [default: all; models: the paper's three; sound: gru]",
-        autocompletion=one_of(UNITS),
-    ),
-    part: list[str] | None = typer.Option(
-        None,
-        help=f"What to measure: {', '.join(PARTS)}; repeatable.  [default: all]",
-        autocompletion=one_of(PARTS),
-    ),
-    seconds: float = typer.Option(
-        1.0, min=0.001, max=3600.0, help="Time per row; at least five rounds."
-    ),
-    device: Device = "auto",
-    as_json: Json = False,
-    quiet: Quiet = False,
-) -> None:
-    """Measure speed on this machine, against torch.nn.
-
-    units: a forward pass without autograd; a step, forward and backward with all gradients.
-    models: a training step on piano-rolls. sampling: drawing one piece. sound: a training step of
-    the sample-wise model, the share its features take, and sampling speed as a multiple of real
-    time.
-
-    Steps alternate with those of torch.nn, and of JAX if it is installed, so that whatever slows
-    the machine down slows all. Even so, ratios hold only on a quiet machine: on a busy one threads
-    wait for each other, most of all in torch's own layers. Figures are medians over the rounds,
-    +- half the interquartile range. Rows are printed as they are measured, on stderr with --json.
-    --device applies to units; everything else is measured on the CPU.
-    """
-    units = [read_unit(name) for name in dict.fromkeys(names or ())]
-    for unit in units:
-        unit_spec(unit)
-    for name in part or ():
-        if name not in PARTS:
-            raise UsageError(f"there is no part {name!r}; choose one of {', '.join(PARTS)}")
-
-    from seqmodel.report.origin import machine_facts
-
-    def say(line: str) -> None:
-        if not (as_json and Verbosity.quiet):
-            typer.echo(line, err=as_json)
-
-    machine = machine_facts()
-    cores, threads = plural(machine["cores"], "core"), plural(machine["threads"], "thread")
-    say(
-        f"{machine['processor']} ({machine['architecture']}), {cores}, {threads}; "
-        f"Python {machine['python']}, torch {machine['torch']}"
-    )
-    if "gpu" in machine:
-        say(f"GPU: {machine['gpu']}")
-    results: dict[str, Any] = {"machine": machine}
-    for name, (rows, table) in _parts(units, device, seconds).items():
-        title = ""
-        for row in rows if name in (part or PARTS) else ():
-            results.setdefault(name, []).append(row)
-            former, (title, columns) = title, table(row)
-            if title != former:
-                for line in ("", title, _line((head, width) for head, width, _ in columns)):
-                    say(line)
-            say(_line((cell, width) for _, width, cell in columns))
-    if as_json:
-        print_json(results)
-
-
-def _parts(
-    units: list[str], device: str, seconds: float
-) -> dict[str, tuple[Iterator[Row], Callable[[Row], Table]]]:
-    """The rows of each part, measured as they are iterated, and how to show them."""
-    from seqmodel.bench import measure
-
-    return {
-        "units": (measure.unit_rows(units, device, seconds), _unit),
-        "models": (measure.model_rows(measure.measure_step, units, seconds), _model),
-        "sampling": (measure.model_rows(measure.measure_sampling, units, seconds), _sampling),
-        "sound": (measure.sound_rows(units, seconds), _sound),
-    }
 
 
 def _line(cells: Iterable[tuple[str, int]]) -> str:
@@ -160,3 +76,75 @@ def _ms(timing: Row) -> str:
 
 def _times(ratio: float) -> str:
     return f"{ratio:.2f}x" if ratio < 10 else f"{ratio:.1f}x"
+
+
+PARTS = {"units": _unit, "models": _model, "sampling": _sampling, "sound": _sound}
+"""What can be measured -> how a row of it is shown."""
+
+
+def bench(
+    names: list[str] | None = typer.Argument(
+        None,
+        metavar="UNIT",
+        help="Units to measure.  [default: all; models: the paper's three; sound: gru]",
+        autocompletion=one_of(UNITS),
+    ),
+    part: list[str] | None = typer.Option(
+        None,
+        help=f"What to measure: {', '.join(PARTS)}; repeatable.  [default: all]",
+        autocompletion=one_of(PARTS),
+    ),
+    seconds: float = typer.Option(
+        1.0, min=0.001, max=3600.0, help="Time per row; at least five rounds."
+    ),
+    device: Device = "auto",
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Measure speed on this machine, against torch.nn.
+
+    units: a forward pass without autograd; a step, forward and backward with all gradients.
+    models: a training step on piano-rolls. sampling: drawing one piece. sound: a training step of
+    the sample-wise model, the share its features take, and sampling speed as a multiple of real
+    time.
+
+    Steps alternate with those of torch.nn, and of JAX if it is installed, so that whatever slows
+    the machine down slows all. Even so, ratios hold only on a quiet machine: on a busy one threads
+    wait for each other, most of all in torch's own layers. Figures are medians over the rounds,
+    +- half the interquartile range. Rows are printed as they are measured, on stderr with --json.
+    --device applies to units; everything else is measured on the CPU.
+    """
+    units = [read_unit(name) for name in dict.fromkeys(names or ())]
+    for unit in units:
+        unit_spec(unit)
+    for name in part or ():
+        if name not in PARTS:
+            raise UsageError(f"there is no part {name!r}; choose one of {', '.join(PARTS)}")
+
+    from seqmodel.bench.measure import rows_of
+    from seqmodel.report.origin import machine_facts
+
+    def say(line: str) -> None:
+        if not (as_json and Verbosity.quiet):
+            typer.echo(line, err=as_json)
+
+    machine = machine_facts()
+    cores, threads = plural(machine["cores"], "core"), plural(machine["threads"], "thread")
+    say(
+        f"{machine['processor']} ({machine['architecture']}), {cores}, {threads}; "
+        f"Python {machine['python']}, torch {machine['torch']}"
+    )
+    if "gpu" in machine:
+        say(f"GPU: {machine['gpu']}")
+    results: dict[str, Any] = {"machine": machine}
+    for name in [name for name in PARTS if name in (part or PARTS)]:
+        title = ""
+        for row in rows_of(name, units, device, seconds):
+            results.setdefault(name, []).append(row)
+            former, (title, columns) = title, PARTS[name](row)
+            if title != former:
+                for line in ("", title, _line((head, width) for head, width, _ in columns)):
+                    say(line)
+            say(_line((cell, width) for _, width, cell in columns))
+    if as_json:
+        print_json(results)

@@ -48,7 +48,7 @@ def from_here(path: Path) -> Path:
 
 
 def split_lines(
-    splits: Mapping[str, Mapping[str, int]], extra_column: Mapping[str, str] | None = None
+    splits: Mapping[str, Mapping[str, int]], extra_column: Mapping[str, str] | None
 ) -> list[str]:
     """The contents of each split of a dataset, one line each, with a column for `extra_column`."""
     rows = []

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from seqmodel.cli.common import blaming, message, print_json, show
-from seqmodel.cli.help import one_of, several_of
-from seqmodel.cli.options import Json, Quiet, prefixed
+from seqmodel.cli.options import Json, Quiet, one_of, prefixed, several_of
 from seqmodel.cli.progress import LONG_SILENCE, display
 from seqmodel.config import (
     PRESETS,
@@ -242,8 +241,7 @@ def _run(
     from seqmodel.experiment.jobs import Task, collect, work
     from seqmodel.experiment.output import write_results
     from seqmodel.experiment.studies import Studies, name_in, open_storage, status_of
-    from seqmodel.files import check_writable
-    from seqmodel.locks import held_lock
+    from seqmodel.files import check_writable, held_lock
     from seqmodel.training.stopping import stop_on_signals
 
     command = _command(storage)

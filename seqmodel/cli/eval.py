@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from seqmodel.cli.common import from_here, message, print_json, show
-from seqmodel.cli.help import one_of
 from seqmodel.cli.options import (
     Device,
     Force,
@@ -20,6 +19,7 @@ from seqmodel.cli.options import (
     check_temperature,
     chosen_run,
     load_runs,
+    one_of,
     prefixed,
     stored_runs,
 )

@@ -18,8 +18,7 @@ from seqmodel.data.bundled import Sample, sample_dataset
 from seqmodel.data.dataset import Dataset, open_dataset
 from seqmodel.errors import SeqmodelError, advising
 from seqmodel.evaluation.baselines import baselines
-from seqmodel.files import new_folder, remove_empty
-from seqmodel.locks import locked
+from seqmodel.files import locked, new_folder, remove_empty
 from seqmodel.media.registry import medium_of
 from seqmodel.media.words import epochs_text
 from seqmodel.model.build import build_model, meta_model

@@ -15,7 +15,7 @@ import seqmodel
 from seqmodel.cli import bench, compare, inspect, prepare, sample, share, train, units
 from seqmodel.cli import eval as eval_command
 from seqmodel.cli.common import Verbosity
-from seqmodel.cli.help import GroupedCommand, plain
+from seqmodel.cli.options import GroupedCommand, plain
 from seqmodel.errors import SeqmodelError, UsageError, reason
 from seqmodel.media.words import printable
 from seqmodel.system import signals

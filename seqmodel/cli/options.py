@@ -1,24 +1,28 @@
-"""Options shared by several commands, options generated from data, and checks of what was given.
+"""Options: those of several commands, those generated from data, checks of what was given, help.
 
 Settings of `Config` and options of a medium are defined only there; commands take them as
 `**settings` and `**media_options`, so that adding one, or a medium, changes no command.
 """
 
-import itertools
 import math
+import re
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import Field, asdict, fields
 from inspect import Parameter, signature
+from itertools import combinations, starmap
 from pathlib import Path
+from textwrap import indent
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 import typer
+from typer.core import TyperCommand
 
 from seqmodel.cli.common import be_quiet, from_here, message
-from seqmodel.cli.help import one_of
 from seqmodel.config import GROUPS, Config, field_types, parse_setting, resolve
 from seqmodel.errors import SeqmodelError, UsageError
+from seqmodel.files import check_writable, refuse_existing
 from seqmodel.media.definitions import Medium, Option
 from seqmodel.media.registry import MEDIA, presets_of_kind
 from seqmodel.outputs.registry import OUTPUTS
@@ -27,6 +31,7 @@ from seqmodel.units import DEVICES, UNITS, check_device
 if TYPE_CHECKING:
     from seqmodel.runs.folder import Run, StoredRun
 
+Completion = Callable[[str], list[str]]
 Command = TypeVar("Command", bound=Callable[..., None])
 Rows = Callable[[Medium], tuple[Option, ...]]
 """Which of a medium's options a command takes."""
@@ -43,6 +48,22 @@ DEFAULTS = {
     for name, medium in MEDIA.items()
     for kind in (name, *medium.kinds)
 }
+
+
+def one_of(names: Iterable[str]) -> Completion:
+    """A completion for one of `names`."""
+    return lambda incomplete: [name for name in names if name.startswith(incomplete)]
+
+
+def several_of(names: Iterable[str]) -> Completion:
+    """A completion for the last of several comma-separated `names`."""
+
+    def complete(incomplete: str) -> list[str]:
+        before, comma, last = incomplete.rpartition(",")
+        return [f"{before}{comma}{name}" for name in names if name.startswith(last)]
+
+    return complete
+
 
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 Quiet = Annotated[
@@ -95,8 +116,6 @@ def check_given(
 
 def check_target(path: Path, *, force: bool) -> None:
     """SeqmodelError, before any work, if a file cannot be written or may not be replaced."""
-    from seqmodel.files import check_writable, refuse_existing
-
     refuse_existing(path, force=force)
     if not path.parent.exists():
         raise SeqmodelError(f"{path}: there is no folder {path.parent}; create it first")
@@ -176,7 +195,7 @@ def load_runs(stored: Sequence["StoredRun"], device: str, batch_size: int) -> li
 
     runs = [load_run(run.folder) for run in stored]
     weights = [[*model_tensors(run.model).values()] for run in runs]
-    if any(all(map(torch.equal, *pair)) for pair in itertools.combinations(weights, 2)):
+    if any(all(map(torch.equal, *pair)) for pair in combinations(weights, 2)):
         message("a run, or a copy, is given more than once, and counts as often in the average")
     for run in runs:
         message(run.remark)
@@ -242,7 +261,7 @@ def _default(name: str) -> str:
 
 def with_media_options(rows: Rows) -> Callable[[Command], Command]:
     """Give a command the options of all media, listed before its keyword-only parameters."""
-    return lambda command: with_parameters(command, [_of_medium(o, rows) for o in _distinct(rows)])
+    return lambda command: with_parameters(command, starmap(_of_medium, _owners(rows).items()))
 
 
 def options_of(
@@ -252,27 +271,25 @@ def options_of(
 
     `because` completes the message, such as "a.wav is audio".
     """
-    known = {option.name for option in rows(medium)}
-    for option in _distinct(rows):
+    for option, owners in _owners(rows).items():
         value = given.get(option.name)
         unset = value is None or (value is False and not option.negated)  # 0 is a value
-        if option.name not in known and not unset:
-            owners = [other.name for other in MEDIA.values() if option in rows(other)]
+        if medium.name not in owners and not unset:
             flag = option.no_flag if value is False else option.flag
             raise UsageError(f"{flag} is for {' or '.join(owners)}, and {because}")
-    return {name: given.get(name) for name in known}
+    return {option.name: given.get(option.name) for option in rows(medium)}
 
 
-def _distinct(rows: Rows) -> Iterable[Option]:
-    distinct: dict[str, Option] = {}
+def _owners(rows: Rows) -> dict[Option, list[str]]:
+    """The options of all media, each with the names of those that have it."""
+    owners = defaultdict[Option, list[str]](list)
     for medium in MEDIA.values():
         for option in rows(medium):
-            distinct.setdefault(option.name, option)
-    return distinct.values()
+            owners[option].append(medium.name)
+    return owners
 
 
-def _of_medium(option: Option, rows: Rows) -> Parameter:
-    owners = [medium.name for medium in MEDIA.values() if option in rows(medium)]
+def _of_medium(option: Option, owners: Sequence[str]) -> Parameter:
     return _parameter(
         option.name,
         Literal[option.choices] if option.choices else option.kind,
@@ -283,3 +300,81 @@ def _of_medium(option: Option, rows: Rows) -> Parameter:
         max=option.most,
         rich_help_panel=" and ".join(owners).capitalize(),
     )
+
+
+# ---- help ----------------------------------------------------------------------------------------
+
+# Typer's name of a type -> the metavar shown, unless the option has its own.
+TYPES = {"int": "N", "float": "NUMBER", "str": "NAME", "path": "PATH"}
+UNGROUPED = "Options"
+
+
+class GroupedCommand(TyperCommand):
+    """A command whose help lists its options by their `rich_help_panel`, those without one last.
+
+    Typer groups them only in boxes drawn by rich, which drop text in brackets and load rich.
+    """
+
+    def format_options(self, ctx: typer.Context, formatter: Any) -> None:  # type: ignore[override]
+        """Write the groups in the order of their first options."""
+        groups: dict[str, list[tuple[str, str]]] = {"Arguments": []}
+        for param in self.get_params(ctx):
+            record = param.get_help_record(ctx)
+            if record is None:
+                continue
+            other = "Arguments" if param.param_type_name == "argument" else UNGROUPED
+            group = getattr(param, "rich_help_panel", None) or other
+            groups.setdefault(group, []).append((_typed(record[0]), _ranged(record[1])))
+        groups[UNGROUPED] = groups.pop(UNGROUPED)  # always there: it holds `--help`
+        for group, records in groups.items():
+            if records:
+                with formatter.section(group):
+                    formatter.write_dl(records)
+
+    def format_epilog(self, ctx: typer.Context, formatter: Any) -> None:  # type: ignore[override]
+        """Write the epilog, which holds examples, line by line."""
+        if self.epilog:
+            with formatter.section("Examples"):
+                formatter.write(indent(self.epilog, "  ") + "\n")
+
+
+def _typed(name: str) -> str:
+    """ "--hidden <int range>" as "--hidden N"; arguments that have a name need no type."""
+
+    def words(match: re.Match[str]) -> str:
+        before, kind = match.groups()
+        if not before.startswith("-"):
+            return before
+        kind = kind.removeprefix("list[").removesuffix("]").removesuffix(" range")
+        return f"{before} {TYPES.get(kind, kind)}"
+
+    return re.sub(r"(.*) <(.+)>$", words, name)
+
+
+def _ranged(text: str) -> str:
+    """ "x>=1" as "at least 1", "4.0<=x<=1000.0" as "4 to 1000"."""
+
+    def words(match: re.Match[str]) -> str:
+        least, most = (limit and f"{float(limit):g}" for limit in match.groups())
+        return f"{least} to {most}"
+
+    text = re.sub(r"\b([\d.]+)<=x<=([\d.]+)", words, text)
+    return re.sub(r"\bx>=([\d.]+)", lambda match: f"at least {float(match[1]):g}", text)
+
+
+REWORDED = {
+    r"Input should be a valid integer.*": "must be a whole number",
+    r"Input should be a valid number.*": "must be a number",
+    r"Input should be greater than or equal to (\S+)": r"must be at least \1",
+    r"Input should be less than or equal to (\S+)": r"must be at most \1",
+}
+"""The validating library's wording -> ours."""
+
+
+def plain(text: str) -> str:
+    """An error about an option's value, reworded like our own errors; others unchanged."""
+    match = re.fullmatch(r"Invalid value for (?:.* / )?'(-[-\w]+)': (.+)", text)
+    for pattern, wording in REWORDED.items():
+        if match and re.fullmatch(pattern, match[2]):
+            return f"{match[1]} {re.sub(pattern, wording, match[2])}"
+    return text

@@ -14,6 +14,7 @@ from seqmodel.cli.common import Verbosity, message, print_json, show, split_line
 from seqmodel.cli.options import Force, Json, Quiet, options_of, with_media_options
 from seqmodel.cli.progress import counter
 from seqmodel.errors import UsageError
+from seqmodel.files import locked
 from seqmodel.media.definitions import Medium
 from seqmodel.media.input import rejection
 from seqmodel.media.labels import KnownLabels, labels_text, unknown_values
@@ -71,7 +72,6 @@ def prepare(
     """
     from seqmodel.data.prepare import prepare as prepare_dataset
     from seqmodel.data.sources import find_sources, with_labels
-    from seqmodel.locks import locked
 
     if null and "-" not in sources:
         raise UsageError("-0 needs -, for paths on stdin")

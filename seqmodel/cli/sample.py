@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import typer
 
 from seqmodel.cli.common import Verbosity, message, print_json
-from seqmodel.cli.help import one_of
 from seqmodel.cli.options import (
     Force,
     Json,
@@ -23,6 +22,7 @@ from seqmodel.cli.options import (
     check_temperature,
     chosen_run,
     load_runs,
+    one_of,
     options_of,
     prefixed,
     stored_runs,

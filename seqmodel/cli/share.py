@@ -21,6 +21,7 @@ from seqmodel.cli.options import (
 )
 from seqmodel.cli.progress import counter
 from seqmodel.errors import UsageError
+from seqmodel.files import write_file
 from seqmodel.media.labels import combinations
 from seqmodel.media.registry import medium_of
 from seqmodel.media.words import listed, plural
@@ -77,7 +78,6 @@ def report(
         check_target(out, force=force)
     for remark in remarks:
         message(remark)
-    from seqmodel.files import write_file
     from seqmodel.report.page.parts import render
     from seqmodel.report.run_page import draw, run_page
     from seqmodel.report.subjects import load_subjects, score
@@ -133,7 +133,6 @@ def export(
     for other programs. .zip: the run itself, which --run accepts in place of a folder.
     """
     from seqmodel.export import EXPORTS
-    from seqmodel.files import write_file
 
     suffix = out.suffix.lower()
     chosen = EXPORTS.get(suffix)

@@ -12,8 +12,7 @@ import typer
 
 from seqmodel.cli import ranks
 from seqmodel.cli.common import blaming, message
-from seqmodel.cli.help import one_of
-from seqmodel.cli.options import Device, Force, Json, Quiet, prefixed, with_settings
+from seqmodel.cli.options import Device, Force, Json, Quiet, one_of, prefixed, with_settings
 from seqmodel.config import (
     RESUMABLE,
     RUN,
@@ -29,7 +28,7 @@ from seqmodel.config import (
     to_yaml,
 )
 from seqmodel.errors import SeqmodelError, UsageError
-from seqmodel.locks import locked
+from seqmodel.files import locked
 from seqmodel.outputs.registry import OUTPUTS, config_for, output_name
 from seqmodel.runs import files as runs
 from seqmodel.unit_setting import read_unit

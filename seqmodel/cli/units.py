@@ -7,8 +7,7 @@ from typing import Any
 import typer
 
 from seqmodel.cli.common import print_json
-from seqmodel.cli.help import one_of
-from seqmodel.cli.options import Json
+from seqmodel.cli.options import Json, one_of
 from seqmodel.errors import UsageError
 from seqmodel.unit_setting import is_text, read_unit, unit_name
 from seqmodel.units import UNITS, UnitSpec, hidden_size_for, make, module_name, unit_spec, zoo

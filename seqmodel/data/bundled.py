@@ -9,7 +9,7 @@ from seqmodel.data.dataset import MANIFEST, open_dataset
 from seqmodel.data.prepare import prepare
 from seqmodel.data.sources import find_sources
 from seqmodel.errors import SeqmodelError
-from seqmodel.locks import locked
+from seqmodel.files import locked
 from seqmodel.media.music.frames import PianoRollFrames
 from seqmodel.media.music.grid import Grid
 from seqmodel.media.registry import medium_of

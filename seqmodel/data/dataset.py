@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from seqmodel import plain
 from seqmodel.errors import SeqmodelError, SourceError, reason
-from seqmodel.files import FolderFormat, disk_error, open_input, read_bytes
+from seqmodel.files import FolderFormat, disk_errors, open_input, read_bytes
 from seqmodel.media.definitions import SPLITS, FrameDefinition, Piece
 from seqmodel.media.input import read_header
 from seqmodel.media.labels import LABELS, KnownLabels, label_ids, labels_of
@@ -399,9 +399,8 @@ class Dataset:
         counts = self.manifest["splits"][name]
         pieces, shard = self._pieces(name), self.folder / f"{name}.npy"
         try:
-            rows = Shard(shard)
-        except OSError as error:
-            raise disk_error(shard, "read", error) from error
+            with disk_errors("read", shard):
+                rows = Shard(shard)
         except ValueError as error:
             raise self._damaged(f"{name} cannot be read") from error
         frames = [piece.frames for piece in pieces]

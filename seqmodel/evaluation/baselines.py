@@ -11,6 +11,7 @@ key contains everything they depend on, including this program's code, so none i
 import json
 import math
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import numpy as np
 import soundfile
@@ -41,18 +42,15 @@ def baselines(
     train: Split, split: Split, frame: FrameDefinition, *, discrete: bool
 ) -> dict[str, float]:
     """Nats per frame of every trivial model, as in `Medium.baselines`; cached, see above."""
+    fitted = partial(_fitted, train, split, frame, discrete=discrete)
     if train.fingerprint is None or split.fingerprint is None:
-        return _fitted(train, split, frame, discrete=discrete)
+        return fitted()
     name = digest(
         *(train.fingerprint, split.fingerprint, json.dumps(frame.to_json()), str(discrete)),
         *(program_hash(), str(torch.get_num_threads()), binding.get_host_cpu_name()),
         *(np.__version__, torch.__version__, soundfile.__libsndfile_version__),
     )
-
-    def make() -> bytes:
-        return json.dumps(_fitted(train, split, frame, discrete=discrete)).encode()
-
-    return json.loads(cached(name, make, "figures"))
+    return json.loads(cached(name, lambda: json.dumps(fitted()).encode(), "figures"))
 
 
 def _fitted(

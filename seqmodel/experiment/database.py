@@ -5,22 +5,13 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial, wraps
-from typing import Any, TypeVar
+from typing import Any
 
 import optuna
 from optuna.exceptions import StorageInternalError
 from optuna.storages import BaseStorage, RDBStorage
 from optuna.trial import FrozenTrial
-from sqlalchemy import URL, make_url
-from sqlalchemy.exc import (
-    ArgumentError,
-    DBAPIError,
-    IntegrityError,
-    InterfaceError,
-    OperationalError,
-    PendingRollbackError,
-    ProgrammingError,
-)
+from sqlalchemy import URL, exc, make_url
 
 from seqmodel.errors import SeqmodelError, UsageError
 from seqmodel.experiment.folder import GRACE, RESUME_HINT
@@ -37,8 +28,6 @@ OPEN_ATTEMPTS = 10
 POOL = {"pool_size": 1, "max_overflow": 2, "pool_pre_ping": True}
 """One connection is kept per process, and tested before use; heartbeats may open another."""
 
-Value = TypeVar("Value")
-
 
 def without_password(address: str) -> str:
     """A database's address without secrets; UsageError, without it, if it is not an address."""
@@ -49,7 +38,7 @@ def without_password(address: str) -> str:
 
 
 def _parsed(address: str) -> URL:
-    with suppress(ArgumentError, ValueError):
+    with suppress(exc.ArgumentError, ValueError):
         url = make_url(address)
         # Part of a password that contains unquoted @ or /, or does not follow a colon, would be
         # parsed as another part, and shown.
@@ -92,7 +81,7 @@ class Database(RDBStorage):
         )
         try:
             for _ in range(OPEN_ATTEMPTS - 1):
-                with suppress(IntegrityError, ProgrammingError):  # another process was faster
+                with suppress(exc.IntegrityError, exc.ProgrammingError):  # another was faster
                     connect()
                     return
                 time.sleep(0.5)
@@ -117,13 +106,34 @@ class Database(RDBStorage):
             return []
         return super()._get_stale_trial_ids(study_id)
 
-    def _retry(self, call: Callable[[], Value]) -> Value:
-        """The result of a call, repeated while the database is away."""
-        start, pause = time.monotonic(), 0.25
-        reported = False
+    def _reason(self, error: Exception) -> str:
+        """The first line of a driver's error, without passwords."""
+        original = getattr(error.__cause__ or error, "orig", None) or error
+        reason = next(iter(str(original).strip().splitlines()), type(error).__name__)
+        for secret in self._secrets:
+            reason = reason.replace(str(secret), "***") if secret else reason
+        return reason
+
+
+def _is_unreachable(error: Exception) -> bool:
+    """Whether the database could not be reached, or closed the connection."""
+    cause = error.__cause__ if isinstance(error, StorageInternalError) else error
+    if isinstance(cause, exc.PendingRollbackError):
+        return cause.code == RECONNECTING
+    return isinstance(cause, exc.OperationalError | exc.InterfaceError) or (
+        isinstance(cause, exc.DBAPIError) and cause.connection_invalidated
+    )
+
+
+def retrying(method: Callable[..., Any]) -> Callable[..., Any]:
+    """A method of `Database`, repeated while that is away."""
+
+    @wraps(method)
+    def call(self: Database, *arguments: Any, **options: Any) -> Any:
+        start, pause, reported = time.monotonic(), 0.25, False
         while True:
             try:
-                return call()
+                return method(self, *arguments, **options)
             except Exception as error:
                 if not _is_unreachable(error):
                     raise
@@ -139,30 +149,6 @@ class Database(RDBStorage):
             time.sleep(pause)
             pause = min(2 * pause, 5.0)
 
-    def _reason(self, error: Exception) -> str:
-        """The first line of a driver's error, without passwords."""
-        original = getattr(error.__cause__ or error, "orig", None) or error
-        reason = next(iter(str(original).strip().splitlines()), type(error).__name__)
-        for secret in self._secrets:
-            reason = reason.replace(str(secret), "***") if secret else reason
-        return reason
-
-
-def _is_unreachable(error: Exception) -> bool:
-    """Whether the database could not be reached, or closed the connection."""
-    cause = error.__cause__ if isinstance(error, StorageInternalError) else error
-    if isinstance(cause, PendingRollbackError):
-        return cause.code == RECONNECTING
-    return isinstance(cause, OperationalError | InterfaceError) or (
-        isinstance(cause, DBAPIError) and cause.connection_invalidated
-    )
-
-
-def _retrying(method: Callable[..., Any]) -> Callable[..., Any]:
-    @wraps(method)
-    def call(self: Database, *arguments: Any, **options: Any) -> Any:
-        return self._retry(partial(method, self, *arguments, **options))
-
     return call
 
 
@@ -175,4 +161,4 @@ for _name in (
     "_set_trial_param",
     "get_trial_id_from_study_id_trial_number",
 ):
-    setattr(Database, _name, _retrying(getattr(Database, _name)))
+    setattr(Database, _name, retrying(getattr(Database, _name)))

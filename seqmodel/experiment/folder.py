@@ -18,12 +18,13 @@ from seqmodel.errors import SeqmodelError
 from seqmodel.files import (
     SYSTEM_FILES,
     TEMPORARY,
+    acquire,
     check_writable,
-    disk_error,
+    disk_errors,
+    held_lock,
     open_input,
     write_file,
 )
-from seqmodel.locks import acquire, held_lock
 
 if TYPE_CHECKING:
     from seqmodel.experiment.plan import Plan
@@ -41,7 +42,7 @@ RESUME_HINT = "run the same command to resume"
 GRACE = 60
 """Seconds without a sign of life before a process of another host is considered dead; on the same
 host the loss of its lock shows at once."""
-EVENT_BYTES = 512
+EVENT_BYTES = 4096
 """Bytes of an event in a file: padded to a fixed length, so that a single write replaces it."""
 LOCKED_BYTES = 1
 """Bytes before it, which on Windows no other process can read or write while the file is locked."""
@@ -53,24 +54,17 @@ def holds_journal(folder: Path) -> bool:
     SeqmodelError if it is a pipe, a device or a folder, or cannot be read.
     """
     path = folder / JOURNAL
-    try:
-        with open_input(path) as file:
-            start = file.read(len(_FIRST))
-    except FileNotFoundError:
-        return False
-    except OSError as error:
-        raise disk_error(path, "read", error) from error
-    return bool(start) and _FIRST.startswith(start)
+    with disk_errors("read", path), suppress(FileNotFoundError), open_input(path) as file:
+        start = file.read(len(_FIRST))
+        return bool(start) and _FIRST.startswith(start)
+    return False
 
 
 def check_folder(folder: Path) -> None:
     """SeqmodelError unless it is an experiment's, new or empty, and can be written and locked."""
-    try:
+    foreign = False
+    with disk_errors("use", folder), suppress(FileNotFoundError, NotADirectoryError):
         foreign = any(not _is_ignorable(path) for path in folder.iterdir())
-    except (FileNotFoundError, NotADirectoryError):
-        foreign = False
-    except OSError as error:
-        raise disk_error(folder, "use", error) from error
     if foreign and not (holds_journal(folder) or (folder / BEGIN).is_file()):
         raise SeqmodelError(
             f"--out {folder} is not empty and holds no experiment: choose another folder"

@@ -28,8 +28,7 @@ from seqmodel.experiment.studies import (
     name_in,
     open_storage,
 )
-from seqmodel.files import read_bytes, write_file
-from seqmodel.locks import held_lock, locked
+from seqmodel.files import held_lock, locked, read_bytes, write_file
 from seqmodel.runs.files import epochs_of
 from seqmodel.runs.folder import BEST, LAST, load_run, read_metrics
 from seqmodel.system.machine import available_memory, cores, peak_memory
@@ -232,12 +231,11 @@ def work(
         MemoryError: if a process has too little memory.
         SeqmodelError: the error that stopped a process, or if one was killed repeatedly.
     """
-    room = _Room(jobs, max_processes, say)
-    pool = _Pool(task, room, report, say)
+    pool = _Pool(task, jobs, max_processes, report, say)
     try:
         while True:
             while stop.signal is None and not pool.closing:
-                if not room.can_start([member.last for member in pool.members.values()]):
+                if not pool.can_start([member.last for member in pool.members.values()]):
                     break
                 pool.start()
             if not pool.members:
@@ -253,8 +251,8 @@ def work(
         raise pool.error
     if stop.signal is not None:
         raise InterruptError(f"stopped; {RESUME_HINT}", stop.signal)
-    if room.largest:
-        say(f"a run takes up to {_gigabytes(room.largest)} of memory")
+    if pool.largest:
+        say(f"a run takes up to {_gigabytes(pool.largest)} of memory")
 
 
 @dataclass
@@ -269,16 +267,42 @@ class _Pool:
     """The processes at work, each with a pipe: a shared queue breaks if one is killed writing."""
 
     def __init__(
-        self, task: Task, room: "_Room", report: Callable[[Event], None], say: Callable[[str], None]
+        self,
+        task: Task,
+        jobs: int | None,
+        max_processes: int,
+        report: Callable[[Event], None],
+        say: Callable[[str], None],
     ) -> None:
-        self._task, self._room, self._report, self._say = task, room, report, say
+        self._task, self._report, self._say = task, report, say
+        self._jobs, self._max_processes, self._cores = jobs, max_processes, cores()
         self._deaths: Counter[tuple[str, int]] = Counter()
         self.members: dict[Any, _Member] = {}
+        self.largest = 0  # peak bytes of a process
         self.error: SeqmodelError | MemoryError | None = None
         self.closing = False
         """Whether processes are no longer replaced: one found nothing left to do, or has to end."""
-        self._end_requested = False
+        self._end_requested = self._limit_reported = False
         self._reported_at = -float(SILENCE)
+
+    def can_start(self, others: list[Event | None]) -> bool:
+        """Whether one more has a core and memory next to others, whose latest events are given."""
+        if len(others) >= self._max_processes:
+            return False
+        if self._jobs is not None:
+            return len(others) < self._jobs
+        if not others or len(others) >= self._cores:
+            return not others
+        memory_used = [event.memory if event else 0 for event in others]
+        each = int(MARGIN * self.largest) or DEFAULT_MEMORY
+        free = available_memory() - sum(max(0, each - so_far) for so_far in memory_used)
+        if free < each and all(memory_used) and not self._limit_reported:
+            self._limit_reported = True
+            self._say(
+                f"{len(others)} of {self._cores} processes, because each takes {_gigabytes(each)} "
+                f"of memory and {_gigabytes(max(free, 0))} is left (override with --jobs)"
+            )
+        return free >= each
 
     def start(self) -> None:
         try:
@@ -299,7 +323,7 @@ class _Pool:
                 continue
             if isinstance(message, Event):
                 member.last = message
-                self._room.largest = max(self._room.largest, message.memory)
+                self.largest = max(self.largest, message.memory)
                 self._report(message)
             elif message == DONE:
                 self.closing = True
@@ -339,35 +363,6 @@ class _Pool:
 
     def _fail(self, error: SeqmodelError | MemoryError) -> None:
         self.error, self.closing = self.error or error, True
-
-
-class _Room:
-    """Whether one more process has a core and memory."""
-
-    def __init__(self, jobs: int | None, max_processes: int, say: Callable[[str], None]) -> None:
-        self._jobs, self._max_processes, self._say = jobs, max_processes, say
-        self._cores = cores()
-        self.largest = 0  # peak bytes of a process
-        self._limit_reported = False
-
-    def can_start(self, others: list[Event | None]) -> bool:
-        """Whether one more can start next to others, whose latest events are given."""
-        if len(others) >= self._max_processes:
-            return False
-        if self._jobs is not None:
-            return len(others) < self._jobs
-        if not others or len(others) >= self._cores:
-            return not others
-        memory_used = [event.memory if event else 0 for event in others]
-        each = int(MARGIN * self.largest) or DEFAULT_MEMORY
-        free = available_memory() - sum(max(0, each - so_far) for so_far in memory_used)
-        if free < each and all(memory_used) and not self._limit_reported:
-            self._limit_reported = True
-            self._say(
-                f"{len(others)} of {self._cores} processes, because each takes {_gigabytes(each)} "
-                f"of memory and {_gigabytes(max(free, 0))} is left (override with --jobs)"
-            )
-        return free >= each
 
 
 def _gigabytes(size: float) -> str:

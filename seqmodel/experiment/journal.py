@@ -15,8 +15,7 @@ from optuna.storages.journal._file import BaseJournalFileLock  # what a lock mus
 
 from seqmodel.errors import SeqmodelError
 from seqmodel.experiment.folder import JOURNAL, holds_journal
-from seqmodel.files import disk_error
-from seqmodel.locks import held_lock
+from seqmodel.files import disk_errors, held_lock
 
 _CHECKSUM = "checksum"
 
@@ -28,10 +27,8 @@ class Journal(JournalStorage):
         self._path = folder / JOURNAL
         if not holds_journal(folder) and self._path.exists() and self._path.stat().st_size:
             raise damaged(self._path, "line 1")
-        try:
+        with disk_errors("write", self._path):
             super().__init__(_Lines(self._path))
-        except OSError as error:
-            raise disk_error(self._path, "write", error) from error
 
     def _sync_with_backend(self) -> None:
         try:
@@ -59,23 +56,20 @@ class _Lines(JournalFileBackend):
 
     def append_logs(self, logs: list[dict[str, Any]]) -> None:
         """Append complete lines: the next writer truncates a line torn by a failed write."""
-        try:
+        with disk_errors("write", self._path):
             super().append_logs([{**log, _CHECKSUM: _checksum(log)} for log in logs])
-        except OSError as error:
-            raise disk_error(self._path, "write", error) from error
 
     def read_logs(self, log_number_from: int) -> Generator[dict[str, Any], None, None]:
         number = log_number_from + 1
         try:
-            for log in super().read_logs(log_number_from):
-                found = log.pop(_CHECKSUM, None)
-                if found != _checksum(log) and (found is not None or self._checked):
-                    raise ValueError
-                self._checked = found is not None
-                yield log
-                number += 1
-        except OSError as error:
-            raise disk_error(self._path, "read", error) from error
+            with disk_errors("read", self._path):
+                for log in super().read_logs(log_number_from):
+                    found = log.pop(_CHECKSUM, None)
+                    if found != _checksum(log) and (found is not None or self._checked):
+                        raise ValueError
+                    self._checked = found is not None
+                    yield log
+                    number += 1
         # For what is not JSON, or not an object.
         except (ValueError, TypeError, AttributeError, RecursionError) as error:
             raise damaged(self._path, f"line {number}") from error

@@ -19,7 +19,6 @@ from typing import Any
 import numpy as np
 import optuna
 
-from seqmodel.data.dataset import open_dataset
 from seqmodel.errors import SeqmodelError
 from seqmodel.experiment.plan import Plan
 from seqmodel.experiment.results import FEWEST, Comparison, Difference, Outcome, jointly, results
@@ -204,7 +203,7 @@ def _samples(comparison: Comparison, folder: Path) -> list[parts.Part]:
         return []
     winner = subjects[0].run
     with suppress(SeqmodelError):  # the dataset may be gone by now
-        samples += tuple(real_piece(winner, open_dataset(str(winner.config.data))))
+        samples += tuple(real_piece(winner, winner.dataset()))
     return [parts.Samples(samples, notes=tuple(notes))]
 
 
@@ -307,15 +306,15 @@ def verdicts(compared: Mapping[tuple[str, str], Difference], split: str) -> list
 def caveats(comparison: Comparison) -> list[str]:
     """Reasons to doubt a verdict: variants no better than a trivial model, or undertrained."""
     lines = []
-    if worse := _names(comparison.no_better_than_trivial()):
+    if worse := comparison.no_better_than_trivial():
         start = f"{listed(worse)} {'is' if len(worse) == 1 else 'are'} no better than"
         lines.append(f"{start} a trivial model on {comparison.judged}")
-    if improving := _names(comparison.improving()):
+    if improving := [o.name for o in comparison.outcomes if o.improving]:
         lines.append(
             f"{listed(improving)} still improved in the last epoch: try a larger --set epochs=N"
         )
     for name in comparison.plan.space:
-        if at_end := _names(comparison.at_end(name)):
+        if at_end := [o.name for o in comparison.outcomes if comparison.at_end(o, name)]:
             start = f"the best {spaced(name)} of {listed(at_end)} is at an end of the range"
             lines.append(f"{start} searched: values beyond it may be better")
     return lines
@@ -433,9 +432,9 @@ def _values(comparison: Comparison) -> dict[str, Any]:
                     for split in comparison.lengths
                 },
                 "above_the_best": None if gap is None else _gap_values(gap),
-                "still_improving": outcome in comparison.improving(),
+                "still_improving": outcome.improving,
                 "at_end_of_range": [
-                    name for name in comparison.plan.space if outcome in comparison.at_end(name)
+                    name for name in comparison.plan.space if comparison.at_end(outcome, name)
                 ],
                 "trials": [
                     {"found": dict(run.params), "valid_nats_per_frame": run.valid}
@@ -456,10 +455,6 @@ def _gap_values(gap: Difference) -> dict[str, Any]:
     return {"mean": gap.mean, "low": low, "high": high, **sizes, **verdict}
 
 
-def _names(outcomes: Sequence[Outcome]) -> list[str]:
-    return [outcome.name for outcome in outcomes]
-
-
 def _grid(
     comparison: Comparison, mark: str = "{}", escape: Callable[[str], str] = str
 ) -> list[list[str]]:
@@ -469,7 +464,8 @@ def _grid(
     for k, outcome in enumerate(comparison.outcomes, 1):
         if comparison.leads(outcome):
             judged_row[k] = mark.format(judged_row[k])
-    return [[escape(text) for text in (comparison.dataset, *_names(comparison.outcomes))], *grid]
+    heads = comparison.dataset, *(outcome.name for outcome in comparison.outcomes)
+    return [[*map(escape, heads)], *grid]
 
 
 def _figure(comparison: Comparison, split: str, outcome: Outcome) -> str:

@@ -138,6 +138,11 @@ class Outcome:
     def params(self) -> Mapping[str, Any]:
         return {} if self.winner is None else self.trials[self.winner].params
 
+    @property
+    def improving(self) -> bool:
+        """Whether more epochs might have improved a seed."""
+        return any(seed.improving for seed in self.seeds)
+
 
 @dataclass(frozen=True)
 class Comparison:
@@ -205,24 +210,19 @@ class Comparison:
         gap = self.behind.get(outcome.name)
         return self.conclusive and (outcome is self.ranked()[0] if gap is None else not gap.real)
 
-    def improving(self) -> list[Outcome]:
-        """The outcomes with a seed that more epochs might have improved."""
-        return [o for o in self.outcomes if any(seed.improving for seed in o.seeds)]
-
-    def at_end(self, name: str) -> list[Outcome]:
-        """Outcomes whose search chose an end of a setting's range, or of the rates tried."""
-        bounds, at_end = self.plan.space[name], list[Outcome]()
-        for outcome in (o for o in self.outcomes if name in o.params):
-            tried = [trial.params[name] for trial in outcome.trials if name in trial.params]
-            ends = outcome.params[name] in (min(tried), max(tried))
-            if ends if name == "learning_rate" else bounds.at_end(outcome.params[name]):
-                at_end.append(outcome)
-        return at_end
+    def at_end(self, outcome: Outcome, name: str) -> bool:
+        """Whether its search chose an end of a setting's range, or of the rates tried."""
+        if name not in outcome.params:
+            return False
+        if name != "learning_rate":
+            return self.plan.space[name].at_end(outcome.params[name])
+        tried = [trial.params[name] for trial in outcome.trials if name in trial.params]
+        return outcome.params[name] in (min(tried), max(tried))
 
     def doubt(self, worse: Outcome, behind: float) -> str:
         """Why a model may yet catch up with another that is `behind` nats better; else empty."""
         for name in self.plan.space:
-            if worse in self.at_end(name):
+            if self.at_end(worse, name):
                 return f"the {spaced(name)} of {worse.name} is at an end of the range searched"
         # Curves flatten: in as many epochs again it would gain less than in its second half.
         gain = fmean(seed.gain for seed in worse.seeds) if worse.seeds else 0.0
@@ -233,10 +233,10 @@ class Comparison:
         figures = self.baselines.get(split, {})
         return min(figures.items(), key=lambda item: item[1], default=None)
 
-    def no_better_than_trivial(self) -> list[Outcome]:
-        """The outcomes no better than the best trivial model on the split that decides."""
+    def no_better_than_trivial(self) -> list[str]:
+        """The variants no better than the best trivial model on the split that decides."""
         trivial = self.trivial(self.judged)
-        return [o for o in self.ranked() if trivial is not None and self.mean(o) >= trivial[1]]
+        return [o.name for o in self.ranked() if trivial and self.mean(o) >= trivial[1]]
 
 
 def results(studies: Studies) -> list[Comparison]:

@@ -63,8 +63,7 @@ def open_storage(
         return Journal(folder)
     from seqmodel.experiment.database import Database  # sqlalchemy is slow to load
 
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ExperimentalWarning)  # heartbeats
+    with warnings.catch_warnings(action="ignore", category=ExperimentalWarning):  # heartbeats
         return Database(url, requeue, say, stop or StopRequest())
 
 
@@ -244,8 +243,7 @@ class Study:
         Also those unclaimed a while after they began; and, in a database, those of hosts without
         heartbeats. Only one process per host and folder may do this at a time.
         """
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ExperimentalWarning)
+        with warnings.catch_warnings(action="ignore", category=ExperimentalWarning):
             optuna.storages.fail_stale_trials(self.optuna)
         cutoff = datetime.now() - timedelta(seconds=GRACE)
         for trial in self.runs():
@@ -264,8 +262,8 @@ class Study:
         error another process takes the trial; nothing is stored for one that was taken over.
         """
         self.optuna.sampler = RandomSampler(0)  # the objective may choose another
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # of heartbeats, which are sent below
+        # Of heartbeats, which are sent below.
+        with warnings.catch_warnings(action="ignore", category=UserWarning):
             trial = self.optuna.ask()
         numbers, value = [taken.number for taken in self.runs()], None
         if trial.number not in numbers:  # it keeps its place until it may begin

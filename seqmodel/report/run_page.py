@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -29,7 +28,6 @@ from seqmodel.runs.folder import DRAWS_INDEX, Run
 from seqmodel.sampling.filling import Filler
 from seqmodel.sampling.sampler import Freeze, Sampler
 
-NONE: Mapping[str, Any] = MappingProxyType({})
 UNKNOWN = "\N{EN DASH}"
 TITLE = 60
 """In characters; if the names of several runs are longer, the title gives their number."""
@@ -47,7 +45,7 @@ def run_page(
     *,
     seed: int,
     command: str,
-    options: Mapping[str, Any] = NONE,
+    options: Mapping[str, Any] = {},
 ) -> parts.Page:
     """A section for each dataset, wherever it is stored, and one on the origin of the figures.
 
@@ -225,7 +223,7 @@ def draw(
     number: int,
     seed: int,
     progress: Progress,
-    options: Mapping[str, Any] = NONE,
+    options: Mapping[str, Any] = {},
 ) -> dict[str, list[parts.Sample]]:
     """Draw `number` samples per subject, by its name; none if browsers cannot play its medium.
 
@@ -272,7 +270,7 @@ def _sample_command(runs: Sequence[Run], number: int, seed: int, options: Mappin
 
 
 def real_piece(
-    run: Run, dataset: Dataset | None, options: Mapping[str, Any] = NONE
+    run: Run, dataset: Dataset | None, options: Mapping[str, Any] = {}
 ) -> list[parts.Sample]:
     """The first piece of valid, or of the first split there is, shown like samples of `draw`.
 
@@ -296,7 +294,7 @@ def real_piece(
     return [_sample(run, playback, sampling, pieces, f"{what}, {which} of {name}")]
 
 
-def _sampling(run: Run, kind: str, options: Mapping[str, Any] = NONE) -> Sampling:
+def _sampling(run: Run, kind: str, options: Mapping[str, Any] = {}) -> Sampling:
     try:
         return run.sampling(kind, options=options)
     except UsageError as error:

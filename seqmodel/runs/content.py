@@ -21,16 +21,7 @@ from seqmodel.media.definitions import FrameDefinition, known_labels
 from seqmodel.media.labels import KnownLabels
 from seqmodel.media.registry import definition_from_json
 from seqmodel.plain import Fields
-from seqmodel.runs.files import (
-    BEST,
-    DRAWS,
-    LAST,
-    RUNS,
-    epochs_of,
-    modified,
-    read_file,
-    resume_command,
-)
+from seqmodel.runs import files
 
 FORMAT = "seqmodel-checkpoint"
 VERSION = 1
@@ -81,7 +72,7 @@ def parsed(text: str) -> dict[str, Any]:
 @contextmanager
 def opened(path: Path) -> Iterator[tuple[bytes, Fields]]:
     """Yield a checkpoint's bytes and our metadata; errors in the block become SeqmodelErrors."""
-    data = read_file(path)
+    data = files.read_file(path)
     try:
         metadata = metadata_of(data)
         if metadata.values.get("format") != FORMAT:
@@ -203,7 +194,7 @@ class Progress:
 
     def is_over(self, config: Config) -> bool:
         """Whether all epochs, or all planned ones, are done, or `patience` has run out."""
-        done = epochs_of(self.metrics)
+        done = files.epochs_of(self.metrics)
         if config.minutes is not None:
             return self.plan is not None and done >= self.plan.until
         most = config.most_epochs(self.best_epoch)
@@ -280,8 +271,8 @@ def damaged(origin: Path, how: str) -> SeqmodelError:
 
 def instead_of(path: Path) -> str:
     """What to do about a checkpoint that cannot be used."""
-    last = path.parent / LAST
-    if path.name == BEST and last.is_file():
+    last = path.parent / files.LAST
+    if path.name == files.BEST and last.is_file():
         with suppress(SeqmodelError):  # it may be damaged too
             load_content(last)
             return f"delete it to use {last}, or train again"
@@ -289,7 +280,7 @@ def instead_of(path: Path) -> str:
 
 
 def newest_run(
-    runs: Path = RUNS, media: Collection[str] = (), labels: Collection[str] = ()
+    runs: Path = files.RUNS, media: Collection[str] = (), labels: Collection[str] = ()
 ) -> tuple[Path, str] | None:
     """The run folder in `runs` with the newest best checkpoint.
 
@@ -297,8 +288,8 @@ def newest_run(
     training are preferred: the remark names a newer one that has not, and is "" otherwise. None if
     there is no such run.
     """
-    found = [file for file in runs.glob(f"*/{BEST}") if file.is_file()]
-    found.sort(key=modified, reverse=True)
+    found = [file for file in runs.glob(f"*/{files.BEST}") if file.is_file()]
+    found.sort(key=files.modified, reverse=True)
     fitting = (file for file in found if not (media or labels) or _fits(file, media, labels))
     first = next(fitting, None)
     if first is None:
@@ -329,9 +320,9 @@ def unfinished(folder: Path) -> str:
 
     A last checkpoint that cannot be read, and so not be resumed, is told instead.
     """
-    last, advice = folder / LAST, f"{resume_command(folder)} continues it"
+    last, advice = folder / files.LAST, f"{files.resume_command(folder)} continues it"
     if not last.is_file():
-        searching = (folder / DRAWS).is_dir() and not (folder / BEST).is_file()
+        searching = (folder / files.DRAWS).is_dir() and not (folder / files.BEST).is_file()
         return f"{folder} has not finished its search: {advice}" if searching else ""
     try:
         values = load_content(last)

@@ -16,7 +16,7 @@ from typing import Any
 from seqmodel import plain
 from seqmodel.config import Config, read_config_file
 from seqmodel.errors import SeqmodelError
-from seqmodel.files import disk_error, open_input, read_bytes
+from seqmodel.files import disk_errors, open_input, read_bytes
 from seqmodel.plain import Fields
 
 RUNS = Path("runs")
@@ -86,7 +86,7 @@ def read_file(path: Path) -> bytes:
 def _opened(path: Path) -> Iterator[zipfile.ZipFile]:
     """Yield a zip that is safe to read; SeqmodelError, also in the block, if it is not."""
     try:
-        with open_input(path) as file:
+        with disk_errors("read", path), open_input(path) as file:
             if file.read(len(ZIP_MAGIC)) != ZIP_MAGIC:
                 raise SeqmodelError(
                     f"{path} is not a run: name a run folder, or a zip that `seqmodel export` wrote"
@@ -99,8 +99,6 @@ def _opened(path: Path) -> Iterator[zipfile.ZipFile]:
                 yield archive
     except SeqmodelError:
         raise
-    except OSError as error:
-        raise disk_error(path, "read", error) from error
     except Exception as error:  # a damaged archive makes zipfile raise nearly anything
         raise SeqmodelError(f"{path} is damaged (cut short or changed); get it again") from error
 

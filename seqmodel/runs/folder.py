@@ -17,7 +17,7 @@ from seqmodel.config import to_yaml
 from seqmodel.data.bundled import PREPARED, sample_dataset
 from seqmodel.data.dataset import MANIFEST, Dataset, Split, open_dataset
 from seqmodel.errors import SeqmodelError, UsageError
-from seqmodel.files import FolderFormat, disk_error, read_bytes
+from seqmodel.files import FolderFormat, disk_errors, read_bytes
 from seqmodel.media.labels import Labels, label_ids
 from seqmodel.media.registry import medium_of
 from seqmodel.media.samples import SampleRequest, Sampling
@@ -125,18 +125,18 @@ class StoredRun(Content):
             return dataset.folder.resolve() == self.data
         return dataset.fingerprint() == self.data_sha256
 
-    def train_of(self, dataset: Dataset) -> Split | None:
+    def train_of(self, dataset: Dataset | None = None) -> Split | None:
         """The dataset's own train, or the run's if it has none.
 
         None if that no longer exists, or was prepared differently.
         """
-        folder = Path(str(self.config.data))
-        if "train" in dataset.splits:
+        if dataset is not None and "train" in dataset.splits:
             return dataset["train"]
-        if not (folder / MANIFEST).is_file():
+        if not (self.data / MANIFEST).is_file():
             return None
-        dataset_of_run = open_dataset(folder)
-        return None if dataset_of_run.frame.differences(self.frame) else dataset_of_run["train"]
+        own = open_dataset(self.data)
+        is_same = self.trained_on(own) and not own.frame.differences(self.frame)
+        return own["train"] if is_same else None
 
     def knows_metre(self, metres: NDArray[np.int64]) -> bool:
         """Whether a piece of its train has the first of these `FrameDefinition.metres`.
@@ -144,9 +144,7 @@ class StoredRun(Content):
         True also if its dataset is gone or has changed.
         """
         with suppress(SeqmodelError):
-            dataset = open_dataset(self.data)
-            if self.trained_on(dataset):
-                train = dataset["train"]
+            if (train := self.train_of()) is not None:
                 pieces = (train.metres([k]) for k in range(len(train)))
                 rows = (piece.reshape(-1, SIGNATURE) for piece in pieces if piece is not None)
                 return any((row[:, 1:] == metres[1:SIGNATURE]).all(1).any() for row in rows)
@@ -278,14 +276,10 @@ def new_run_folder(data: str, unit: str, runs: Path = RUNS) -> Path:
     number = 1
     while True:
         folder = runs / f"{data}-{unit}-{number}"
-        try:
+        with disk_errors("make the run folder", folder), suppress(FileExistsError):
             folder.mkdir(parents=True)
-        except FileExistsError:
-            number += 1  # in use, perhaps just now by a concurrent run
-        except OSError as error:
-            raise disk_error(folder, "make the run folder", error) from error
-        else:
             return folder
+        number += 1  # in use, perhaps just now by a concurrent run
 
 
 def _is_run(folder: Path) -> bool:

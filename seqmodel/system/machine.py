@@ -62,9 +62,9 @@ def peak_memory() -> int:
     return int(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss) * unit
 
 
-def processor(root: Path = ROOT) -> str:
+def processor() -> str:
     """The processor's name."""
-    for line in _text(root / "proc/cpuinfo").splitlines():
+    for line in _text(ROOT / "proc/cpuinfo").splitlines():
         if line.startswith("model name"):
             return line.partition(":")[2].strip()
     return platform.processor() or platform.machine()

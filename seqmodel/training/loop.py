@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -48,17 +47,9 @@ from seqmodel.runs.content import (
 )
 from seqmodel.runs.files import VALID_PIECES, resume_command
 from seqmodel.sampling.sampler import Sampler
+from seqmodel.training import schedule
 from seqmodel.training.optimizer import learning_rate_at
 from seqmodel.training.processes import Group, check_equal_weights
-from seqmodel.training.schedule import (
-    CHECKS,
-    FIRST_PLAN,
-    TOLERANCE,
-    VALID_SHARE,
-    Interval,
-    Pace,
-    window_of,
-)
 from seqmodel.training.state import (
     DivergedError,
     TrainingState,
@@ -97,7 +88,7 @@ def train_run(
     resume: bool = False,
     init_from: runs.Run | None = None,
     listener: Listener | None = None,
-    trackers: Mapping[str, Tracker] = MappingProxyType({}),
+    trackers: Mapping[str, Tracker] = {},
     stop: StopRequest | None = None,
     hint: str | None = None,
     group: Group | None = None,
@@ -168,7 +159,7 @@ class Trainer:
         if config.bars or dataset.frame.known_labels:
             self._hashes[FACTS_HASH] = dataset.facts_hash()
         self._origin: str | None = None
-        self._pace, self._is_warm, self._is_new = Pace(), False, True
+        self._pace, self._is_warm, self._is_new = schedule.Pace(), False, True
 
     @cached_property
     def state(self) -> TrainingState:
@@ -179,8 +170,8 @@ class Trainer:
         return TrainingState(self.config, self.train, self._device, parts, is_new=self._is_new)
 
     @cached_property
-    def _interval(self) -> Interval:
-        return Interval.of(self.config, self.train, self.state.model)
+    def _interval(self) -> schedule.Interval:
+        return schedule.Interval.of(self.config, self.train, self.state.model)
 
     def init_from(self, run: runs.Run) -> None:
         """Start from another run's weights and nothing else of it."""
@@ -274,10 +265,10 @@ class Trainer:
         plan, epochs_done, trained = progress.plan, self._epochs, progress.trained
         spent = trained + progress.scoring
         if plan is None:
-            if spent < FIRST_PLAN * total:
+            if spent < schedule.FIRST_PLAN * total:
                 return
             plan, share = TimePlan(until=math.inf), spent / total
-        elif share == 1 or int(CHECKS * before) == int(CHECKS * share):
+        elif share == 1 or int(schedule.CHECKS * before) == int(schedule.CHECKS * share):
             return
         epoch = (trained - plan.seconds) / (epochs_done - plan.at)
         looks = self._looks(epoch)
@@ -285,12 +276,12 @@ class Trainer:
             look = progress.scoring / len(progress.metrics)
         else:
             pieces = self._scored_pieces(self.train.frames / looks) / len(self.valid)
-            look = VALID_SHARE * epoch * pieces * self.valid.frames / self.train.frames
+            look = schedule.VALID_SHARE * epoch * pieces * self.valid.frames / self.train.frames
         until = epochs_done + max(total - spent - look, 0.0) / (epoch + looks * look)
-        if abs(until - plan.until) * (epoch + looks * look) > TOLERANCE * total:
+        if abs(until - plan.until) * (epoch + looks * look) > schedule.TOLERANCE * total:
             progress.plan = TimePlan(epochs_done, share, trained, _rounded(until))
 
-    def _interval_now(self) -> Interval:
+    def _interval_now(self) -> schedule.Interval:
         """What lies between two looks, which take but a part of a training of so many minutes."""
         progress = self.state.progress
         look = progress.scoring / max(len(progress.metrics), 1)
@@ -327,7 +318,7 @@ class Trainer:
     def _updates(self) -> Iterator[None]:
         """Make the updates that the epoch lacks, yielding after each."""
         config, progress = self.config, self.state.progress
-        max_window = window_of(config, self.state.model.encoder.steps)
+        max_window = schedule.window_of(config, self.state.model.encoder.steps)
         plan = batches.shuffled(self.train.lengths, config.batch_size, config.seed, progress.epoch)
         if not self._is_warm and progress.batch < len(plan):
             some = batches.split_batch(self.train.lengths[plan[progress.batch]], config.parts)[0]
@@ -341,7 +332,7 @@ class Trainer:
             longest, parts = int(lengths.max()), batches.split_batch(lengths, config.parts)
             window = max_window or longest
             for begin in range(progress.window * window, longest, window):
-                started, share = time.monotonic(), self._share()
+                started, share = time.perf_counter(), self._share()
                 rate = learning_rate_at(config, share)
                 self.state.model.encoder.anneal(rate / (config.learning_rate or 1.0))
                 windows = {
@@ -366,7 +357,7 @@ class Trainer:
                     goes_on = batches.continues(plan, config.carry_over, *key)
                     carries, carried_over = self.state.carries, self.state.model.carried_over
                     self.state.carries = {k: carried_over(c) for k, c in carries.items() if goes_on}
-                seconds = self._shared_time(time.monotonic() - started)
+                seconds = self._shared_time(time.perf_counter() - started)
                 progress.seconds += seconds
                 self._pace.add_update(frames, seconds)
                 if config.minutes is not None:
@@ -441,7 +432,7 @@ class Trainer:
             listener.tick(Tick(progress.epoch + 1, done, total, None))
             self._save_if_due()
 
-        started = time.monotonic()
+        started = time.perf_counter()
         if not progress.corrected:
             seed, number = self.config.seed, len(progress.metrics)
             run_free(model, self.train, seed, number, self._save_if_due)
@@ -450,7 +441,7 @@ class Trainer:
         # Few pieces have very different lengths, and padding takes time.
         size = self.config.batch_size if pieces < len(self.valid) else BATCH_SIZE
         valid = likelihood(model, self._scored, batch_size=size, progress=report, group=self._group)
-        seconds = self._shared_time(time.monotonic() - started)
+        seconds = self._shared_time(time.perf_counter() - started)
         self._pace.add_scoring(self._scored.frames, seconds)
         metrics = {
             "epoch": epochs,

@@ -23,7 +23,7 @@ from tensorboard.plugins.hparams.summary_v2 import hparams_pb
 from tensorboard.summary.writer.record_writer import RecordWriter
 
 from seqmodel.config import Config
-from seqmodel.files import disk_error, new_file
+from seqmodel.files import disk_errors, new_file
 from seqmodel.media.registry import medium_of
 from seqmodel.media.samples import SampleRequest
 from seqmodel.media.words import epochs_text
@@ -57,11 +57,8 @@ def tensorboard(config: Config, folder: Path) -> Listener:
         nonlocal path, step
         path, step = path or _start_file(config, folder, []), step + 1
         values = _scalars(line) + (_sample(load_run(folder)) if is_best else [])
-        try:
-            with path.open("ab") as file:
-                _write(file, time.time(), step=step, summary=Summary(value=values))
-        except OSError as error:
-            raise disk_error(path, "write", error) from error
+        with disk_errors("write", path), path.open("ab") as file:
+            _write(file, time.time(), step=step, summary=Summary(value=values))
 
     return Listener(epoch=epoch, resumed=resumed)
 

@@ -4,7 +4,8 @@ TensorBoard's is built in. Any installed package can provide others: entry point
 `seqmodel.trackers`, each a function of a run's config and folder that returns a `Listener`.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
@@ -87,19 +88,18 @@ def with_trackers(
     """
     listeners = dict[str, Listener]()
     for name, tracker in trackers.items():
-        started = _naming_tracker(name, tracker)(config, folder)
+        with _named_in_errors(name):
+            started = tracker(config, folder)
         if not isinstance(started, Listener):
             raise SeqmodelError(f"--track {name} returns {type(started).__name__}, not a Listener")
         listeners[name] = started
 
     def notify_all(event: str) -> Callable[..., Any]:
-        own = getattr(listener, event)
-        others = [_naming_tracker(name, getattr(one, event)) for name, one in listeners.items()]
-
         def call(*values: Any) -> Any:
-            result = own(*values)
-            for other in others:
-                other(*values)
+            result = getattr(listener, event)(*values)
+            for name, one in listeners.items():
+                with _named_in_errors(name):
+                    getattr(one, event)(*values)
             return result
 
         return call
@@ -107,18 +107,16 @@ def with_trackers(
     return Listener(**{event.name: notify_all(event.name) for event in fields(Listener)})
 
 
-def _naming_tracker(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
-    def called(*values: Any) -> Any:
-        try:
-            return call(*values)
-        except SeqmodelError:
-            raise
-        except Exception as error:
-            raise SeqmodelError(
-                f"--track {name} failed: {_error_text(error)}; continue the saved run with --resume"
-            ) from error
-
-    return called
+@contextmanager
+def _named_in_errors(name: str) -> Iterator[None]:
+    try:
+        yield
+    except SeqmodelError:
+        raise
+    except Exception as error:
+        raise SeqmodelError(
+            f"--track {name} failed: {_error_text(error)}; continue the saved run with --resume"
+        ) from error
 
 
 def _error_text(error: Exception) -> str:

@@ -9,7 +9,6 @@ import hashlib
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -127,7 +126,7 @@ def window_loss(
     carry: Carry,
     total_frames: int | None = None,
     *,
-    marks: Mapping[str, NDArray[np.uint8]] = MappingProxyType({}),
+    marks: Mapping[str, NDArray[np.uint8]] = {},
 ) -> WindowLoss:
     """The loss of frames (T, B, F) of any dtype, the first `lengths[b]` of row b.
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from seqmodel import units
-from seqmodel.bench import jax_peer, measure, peers
+from seqmodel.bench import measure, peers
 from seqmodel.bench.measure import compare
 from seqmodel.config import resolve
 from seqmodel.media.audio.frames import AudioFrames
@@ -113,7 +113,7 @@ def test_the_peer_of_sound_computes_the_same_loss():
     torch.testing.assert_close(measure.their_loss(ours, layer, frames), loss.total)
 
 
-@pytest.mark.skipif(not jax_peer.installed(), reason="pip install 'seqmodel[bench]'")
+@pytest.mark.skipif(not peers.has_jax(), reason="pip install 'seqmodel[bench]'")
 @pytest.mark.parametrize("name", units.UNITS)
 def test_jax_computes_what_the_unit_does(name):
     """Guards against giving JAX less, or other, work: equal weights, equal h and gradients."""
@@ -125,7 +125,7 @@ def test_jax_computes_what_the_unit_does(name):
     x, d_h = torch.randn(7, 3, 5, requires_grad=True), torch.randn(7, 3, 4)
     expected = unit(x)[0]
     expected.backward(d_h)
-    h, d_weights, d_x = jax_peer.step(unit, x, d_h)()
+    h, d_weights, d_x = peers.jax_step(unit, x, d_h)()
     close = {"rtol": 1e-4, "atol": 1e-5}
     torch.testing.assert_close(torch.tensor(h.tolist()), expected, **close)
     torch.testing.assert_close(torch.tensor(d_x.tolist()), x.grad, **close)

@@ -13,7 +13,7 @@ from calling import ENVIRONMENT, PATIENCE, PNG, call_ok, call_refused, start, to
 from forking import LOADS_ANEW
 
 from seqmodel.data.bundled import sample_dataset
-from seqmodel.locks import locked
+from seqmodel.files import locked
 from seqmodel.training import loop
 
 MODEL = ("--model", "frame-wise", "--no-end", "--hidden", 4)

@@ -42,6 +42,16 @@ def test_a_zip_samples_scores_and_shows_as_its_folder(call, run, data, zipped):
     assert "r.zip" in Path("r.html").read_text()
 
 
+def test_another_dataset_of_the_same_name_gives_a_zip_no_baselines(call, data, zipped):
+    """A zip has only the name of its data: trivial models were fitted to whatever had that name."""
+    call_ok("sample", "a.mid", "--run", zipped, "--length", 100)
+    call_ok("prepare", "a.mid", "--out", "data", "--no-onsets", "-q")
+    assert told("eval", zipped, "--data", "a.mid")["baselines"] == {}
+    shutil.rmtree("data")
+    shutil.copytree(data, "data")
+    assert told("eval", zipped, "--data", "a.mid")["baselines"]
+
+
 def test_training_starts_from_a_zip_but_never_goes_on_in_it(data, run, zipped):
     """Guards the zip's bytes too."""
     before = Path(zipped).read_bytes()

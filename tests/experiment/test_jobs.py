@@ -3,6 +3,7 @@
 import os
 import signal
 from multiprocessing import forkserver
+from unittest.mock import Mock
 
 import pytest
 from refusals import refused
@@ -106,19 +107,19 @@ def test_as_many_start_as_memory_holds(monkeypatch):
     free = [8e9]
     monkeypatch.setattr(jobs, "cores", lambda: 16)
     monkeypatch.setattr(jobs, "available_memory", lambda: int(free[0]))
-    room = jobs._Room(None, 99, said.append)
+    pool = jobs._Pool(Mock(), None, 99, Mock(), said.append)
     others: list[Event | None] = []
-    while room.can_start(others):
+    while pool.can_start(others):
         others.append(None)
     assert len(others) == 3  # 2 GiB each, before any is known
     big = Event("a/b/trial-0", 1, 2, None, memory=int(1.2e9))
-    room.largest = big.memory
+    pool.largest = big.memory
     others = [big]
-    while room.can_start(others):
+    while pool.can_start(others):
         others.append(big)
         free[0] -= 1.2e9
     assert len(others) == 6
     (line,) = said
     assert line.startswith("6 of 16 processes, because each takes 1.5 GB of memory and 0.2 GB is ")
-    assert jobs._Room(16, 99, said.append).can_start([big] * 15)
-    assert not jobs._Room(16, 7, said.append).can_start([big] * 7)
+    assert jobs._Pool(Mock(), 16, 99, Mock(), Mock()).can_start([big] * 15)
+    assert not jobs._Pool(Mock(), 16, 7, Mock(), Mock()).can_start([big] * 7)

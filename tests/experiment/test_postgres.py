@@ -19,6 +19,7 @@ from refusals import refused
 from sqlalchemy import text
 from sqlalchemy.exc import OperationalError, PendingRollbackError
 
+from seqmodel.experiment.database import retrying
 from seqmodel.experiment.studies import open_storage
 from seqmodel.training.stopping import InterruptError, StopRequest
 
@@ -173,7 +174,7 @@ def test_a_connection_that_ends_within_a_transaction_is_tried_again(server, tmp_
     with pytest.raises(PendingRollbackError):
         call()
     attempts.clear()
-    assert storage._retry(call) == "there"
+    assert retrying(lambda storage: call())(storage) == "there"
     assert len(attempts) == 2
     storage.engine.dispose()
     for connection in ended:

@@ -29,7 +29,7 @@ from seqmodel.experiment.studies import (
     open_storage,
     status_of,
 )
-from seqmodel.locks import held_lock
+from seqmodel.files import held_lock
 
 
 @pytest.fixture
@@ -198,7 +198,7 @@ def test_the_last_event_is_read_from_the_file(tmp_path):
     path = tmp_path / "lock"
     path.touch()
     assert read_event(path) is None
-    long = Event("音楽/gru/trial-10", 10, 100, 10.123456789012345, None, 0.123456, 7)
+    long = Event(f"{'音楽' * 40}/gru/trial-10", 10, 100, 10.123456789012345, None, 0.123456, 7)
     short = Event("a/b/seed-1", 0, 1, None)
     for event in (long, short, long):
         write_event(path, event)

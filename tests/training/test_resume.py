@@ -223,7 +223,7 @@ def test_the_seconds_of_an_epoch_include_those_before_a_stop(
 ):
     """Stopped amid the first epoch, at its last update, and within valid; a tick per update."""
     ticks = itertools.count()
-    clock = SimpleNamespace(monotonic=lambda: float(next(ticks)))
+    clock = SimpleNamespace(perf_counter=lambda: float(next(ticks)))
     with monkeypatch.context() as patch:
         patch.setattr(loop, "time", clock)
         with pytest.raises(InterruptError):
