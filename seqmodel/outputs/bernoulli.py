@@ -16,7 +16,7 @@ from seqmodel.kernels.code.language import copy
 from seqmodel.kernels.code.vectors import Vector
 from seqmodel.kernels.run.signature import Array
 from seqmodel.media.definitions import FrameDefinition
-from seqmodel.outputs.draws import LinearNotesDraw, LinearNotesWriter
+from seqmodel.outputs.draws import LinearNotesDraw, NotesWriter
 from seqmodel.outputs.linear_score import likelihood, linear_nats, rows_of
 from seqmodel.outputs.notes import LinearNotesOutput, note_count, require_past
 from seqmodel.outputs.notes_tied import TiedDraw, TiedOutput
@@ -147,7 +147,7 @@ _FRAMES, _PAST = Array("frames", ("rows", "N")), Array("past", ("rows", "N"), op
 _SCORE = likelihood("bernoulli", (), (_FRAMES, _PAST), _write_score)
 
 
-def _write_draw(frame: LinearNotesWriter, at_zero: bool, onsets: bool) -> None:
+def _write_draw(frame: NotesWriter, at_zero: bool, onsets: bool) -> None:
     e, b, D = frame.e, frame.e.builder, frame.field["D"]
     factor = frame.broadcast("factor", 0)
 

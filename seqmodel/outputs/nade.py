@@ -30,7 +30,7 @@ from seqmodel.kernels.run.signature import NEW, THREADS, Array, Field, Signature
 from seqmodel.kernels.run.threads import Job, parallel_for
 from seqmodel.media.definitions import FrameDefinition
 from seqmodel.outputs.bernoulli import write_frame_nats
-from seqmodel.outputs.draws import LinearNotesDraw, LinearNotesWriter
+from seqmodel.outputs.draws import LinearNotesDraw, NotesWriter
 from seqmodel.outputs.linear_score import (
     BLOCK,
     ScoreResult,
@@ -382,7 +382,7 @@ def _padded(matrix: Tensor) -> Tensor:
     return F.pad(matrix.detach().double(), (0, -matrix.shape[1] % vector_lanes(ITEMSIZE)))
 
 
-def _write_draw(frame: LinearNotesWriter, at_zero: bool, onsets: bool) -> None:
+def _write_draw(frame: NotesWriter, at_zero: bool, onsets: bool) -> None:
     e, b, f = frame.e, frame.e.builder, frame.field
     D, P = f["D"], f["P"]
     if onsets:

@@ -94,12 +94,6 @@ class NoteUnitOutput(TiedOutput):
         """The layers of the unit, the lowest first."""
         return units_of(self.unit)
 
-    def read(self, note_rows: Tensor, frames: Tensor) -> Tensor:
-        """The unit's output for each note: h (N, D, H), frames (N, F) -> (D, N, H of the unit)."""
-        out, _ = self.unit(note_inputs(note_rows, frames, onsets=self.onsets))
-        read: Tensor = self.dropout(out)
-        return read
-
     def note_logits(self, h: Tensor, frames: Tensor, past: Tensor | None = None) -> Tensor:
         """See `NotesOutput.note_logits`: of each note given the lower ones."""
         return self._logits(h, frames, past)[0]
@@ -128,7 +122,8 @@ class NoteUnitOutput(TiedOutput):
             if self.ending is not None:
                 ends = self.mean_odds(a[..., -1]).view(frames.shape[:-1])
         if len(indices):
-            unit_logits = self.logits(self.read(unit_rows, flat[indices]).transpose(0, 1))
+            out, _ = self.unit(note_inputs(unit_rows, flat[indices], onsets=self.onsets))
+            unit_logits = self.logits(self.dropout(out).transpose(0, 1))
             if above is not None:
                 from_unit = above[indices].repeat(1, self.frame_size // self.notes)
                 unit_logits = torch.where(from_unit, unit_logits, logits[indices])
@@ -144,11 +139,6 @@ class NoteUnitOutput(TiedOutput):
             ends = self.end_logits(h)
         nats = self.nats(logits, frames, past)
         return torch.dot(nats.reshape(-1), weights.reshape(-1)), ends
-
-    def weighted_score(
-        self, h: Tensor, frames: Tensor, weights: Tensor, past: Tensor | None = None
-    ) -> Tensor:
-        return self.weighted(h, frames, weights, past)[0]
 
     def tempered(self, logits: Tensor, frames: Tensor, past: Tensor, temperature: float) -> Tensor:
         """See `NotesOutput.tempered`: l / T + JOINING (1 - T) above the lowest note that begins.
@@ -193,7 +183,7 @@ class NoteUnitOutput(TiedOutput):
 
 
 def note_inputs(note_rows: Tensor, frames: Tensor, *, onsets: bool = False) -> Tensor:
-    """The unit's inputs: h (N, D, H), frames (N, F) -> (D, N, H + below_size); see `read`."""
+    """The unit's inputs: h (N, D, H), frames (N, F) -> (D, N, H + below_size)."""
     return torch.cat([note_rows.transpose(0, 1), notes_below(frames, onsets=onsets)], 2)
 
 

@@ -52,7 +52,7 @@ def test_nothing_is_scored_or_drawn_without_the_frames_before():
     h, frames, weights = torch.zeros(2, 1, 4), torch.zeros(2, 1, 6), torch.ones(2, 1)
     for attempt in (
         lambda: output.score(h, frames),
-        lambda: output.weighted_score(h, frames, weights),
+        lambda: output.weighted(h, frames, weights),
         lambda: output.nats(output(h), frames),
         lambda: output.draw(output(h), None, torch.zeros(2, 1, 7), 1.0),
     ):
