@@ -29,12 +29,6 @@ class BernoulliOutput(LinearNotesOutput):
     With `onsets` each note has a second logit: that it is struck if it might also be held.
     """
 
-    def __init__(
-        self, hidden_size: int, notes: int, *, end: bool = False, onsets: bool = False
-    ) -> None:
-        columns = 2 * notes if onsets else notes
-        super().__init__(hidden_size, notes, columns, end=end, onsets=onsets)
-
     @classmethod
     def build(cls, config: Config, frame: FrameDefinition, h_size: int) -> Self:
         return cls(h_size, note_count(frame), end=config.end, onsets=frame.onsets)

@@ -1,5 +1,6 @@
 """Frames of notes that depend on each other: a unit runs along pitch."""
 
+from collections.abc import Iterator
 from typing import Any, Self
 
 import torch
@@ -26,7 +27,7 @@ from seqmodel.outputs.notes_tied import (
     below_size,
     read_below,
 )
-from seqmodel.outputs.protocol import Drawn, DrawSetting
+from seqmodel.outputs.protocol import DrawSetting
 from seqmodel.units.module import Layer, Stack, Unit, units_of
 
 
@@ -156,27 +157,21 @@ class NoteUnitOutput(TiedOutput):
         divided = logits / temperature + may_begin * (JOINING * (1 - temperature))
         return torch.where(torch.cat([joins, joins], -1)[..., : self.frame_size], divided, logits)
 
-    def draw_frame(self, h: Tensor, past: Tensor, uniforms: Tensor, temperature: float) -> Drawn:
-        """See `Output.draw_frame`: note by note, from low to high."""
-        B, D = len(uniforms), self.notes
-        note_rows = h.view(B, D, -1)
-        frame, state = h.new_zeros(B, self.frame_size), self.unit.zero_state(B)
-        logits = frame.clone()
-        first = None
+    def in_turn(self, h: Tensor, frame: Tensor, past: Any) -> Iterator[tuple[Any, Tensor]]:
+        """See `NotesOutput`: note by note, from low to high."""
+        B, D = len(frame), self.notes
+        note_rows, state, first = h.view(B, D, -1), self.unit.zero_state(B), None
         if self.first is not None:
             first = self.first.logits(self.first.read(note_rows, torch.arange(0))[0], past)
         for n in range(D):
             note = slice(n, self.frame_size, D)  # the note's numbers: it sounds, it is struck
             x = torch.cat([note_rows[:, n], notes_below(frame, onsets=self.onsets)[n]], 1)
             out, state = self.unit(x.unsqueeze(0), state)
-            logits[:, note] = self.logits(out.transpose(0, 1))
+            logits = self.logits(out.transpose(0, 1))
             if self.first is not None and first is not None:
                 above = self.first.changed_below(frame, past)[:, n : n + 1]
-                logits[:, note] = torch.where(above, logits[:, note], first[:, note])
-            scaled = self.tempered(logits, frame, past, temperature) if temperature else logits
-            heat = float(temperature > 0)  # the logits are divided by it already
-            frame[:, note] = self.draw(scaled[:, note], past[:, note], uniforms[:, note], heat)
-        return Drawn(frame, self.ends(h, uniforms))
+                logits = torch.where(above, logits, first[:, note])
+            yield note, logits
 
     def compiled_draw(self, setting: DrawSetting) -> TiedDraw:
         return TiedDraw(self, setting, self.layers(), self.first, hits=self.hits)

@@ -88,8 +88,8 @@ class DrawSetting(NamedTuple):
 class Output(nn.Module, ABC):
     """The distribution of the next frame, given h and the numbers before the frame.
 
-    A subclass defines `build`, `nats`, `draw` and either `forward`, or `plain_nats` and
-    `draw_frame`, which otherwise use it; the rest is optional.
+    A subclass defines `build`, `nats` and either `forward` and `draw`, or `plain_nats` and
+    `draw_frame`, which otherwise use them; the rest is optional.
 
     Attributes:
         end: whether it also predicts when pieces end, by `end_logits`.
@@ -211,11 +211,11 @@ class Output(nn.Module, ABC):
         """Lines of text for its own among all `figures`, as `seqmodel eval` prints them."""
         return figure_lines(figures, END_LABELS)
 
-    @abstractmethod
     def draw(
         self, parameters: Tensor, past: Tensor, uniforms: Tensor, temperature: float
     ) -> Tensor:
         """Draw frames (B, F), given `forward(h)` and the rest as in `draw_frame`."""
+        raise NotImplementedError
 
     def draw_frame(self, h: Tensor, past: Tensor, uniforms: Tensor, temperature: float) -> Drawn:
         """Draw a frame of each piece: the specification of sampling.
