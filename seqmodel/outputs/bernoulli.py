@@ -57,8 +57,7 @@ class TiedBernoulliOutput(TiedOutput):
         return cls(h_size, note_count(frame), end=config.end, onsets=frame.onsets)
 
     def note_logits(self, h: Tensor, frames: Tensor, past: Tensor | None = None) -> Tensor:
-        logits: Tensor = self(h)
-        return logits
+        return self(h)
 
     def forward(self, h: Tensor) -> Tensor:
         """The logits (..., B, F) of frames, from h (..., B D, H)."""

@@ -66,8 +66,7 @@ class CategoricalOutput(SampleWiseOutput):
 
     def forward(self, h: Tensor) -> Tensor:
         """The logits (..., 256) of levels, from rows of h (..., H)."""
-        logits: Tensor = self.linear(h)
-        return logits
+        return self.linear(h)
 
     def nats(self, parameters: Tensor, frames: Tensor, past: Tensor) -> Tensor:
         """-log P (T, B) of raw `frames` (T, B, S), from logits (T S, B, 256)."""

@@ -224,8 +224,7 @@ class DiscretisedLogisticOutput(SampleBlocksOutput):
 
     def forward(self, h: Tensor) -> Tensor:
         """B h (..., F, M) from h (..., H)."""
-        parameters: Tensor = self.linear(h).unflatten(-1, (self.frame_size, WIDTH))
-        return parameters
+        return self.linear(h).unflatten(-1, (self.frame_size, WIDTH))
 
     def nats(self, parameters: Tensor, frames: Tensor, past: Tensor) -> Tensor:
         """-log P (...) of raw blocks `frames` (..., F), given the raw `past` (..., C)."""

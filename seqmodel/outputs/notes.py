@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -217,26 +216,16 @@ class LinearNotesOutput(NotesOutput):
 
     def start_at(self, train: Split) -> None:
         """Start at the frequencies in train of each note, of its restrikes and of ends."""
-        self.start_at_marginals(train.totals(), train.frames, len(train))
+        logits = log_odds(np.append(train.totals(), len(train)), train.frames)
         if self.onsets:
-            logits = log_odds(*count_restrikes(train))
-            with torch.no_grad():
-                self.linear.bias[self.notes : self.frame_size] = logits
-
-    def start_at_marginals(self, note_counts: NDArray[np.int64], frames: int, pieces: int) -> None:
-        """Set the biases to the frequencies of notes (F,) and ends, so that training starts there.
-
-        Half a count is added to both outcomes, so that a note never seen stays possible.
-        """
-        logits = log_odds(np.append(note_counts, pieces), frames)
+            logits[self.notes : -1] = log_odds(*count_restrikes(train))
         with torch.no_grad():
             self.linear.bias[: self.frame_size] = logits[:-1]
             if self.end:
                 self.linear.bias[-1] = logits[-1]
 
     def forward(self, h: Tensor) -> Tensor:
-        outputs: Tensor = self.linear(h)
-        return outputs
+        return self.linear(h)
 
     def without_end(self) -> tuple[Tensor, Tensor]:
         """The layer's weight and bias, without those of the end."""
