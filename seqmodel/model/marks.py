@@ -50,18 +50,20 @@ class Marks(nn.ModuleDict):
         With `by_part`, the marks after the part also read the levels of the note's own part; with
         `nearby`, levels without names also read what `write_nearby` gives.
         """
-        earlier, outputs, part_mark = dict[str, int](), dict[str, nn.Module](), None
+        earlier, outputs, part_mark, size = dict[str, int](), dict[str, MarkOutput](), None, 0
         for name, levels in marks.items():
-            outputs[name] = MarkOutput(
+            mark = outputs[name] = MarkOutput(
                 h_size, levels, notes, rows, earlier, part_mark, nearby=nearby and not levels.names
             )
+            mark.place = slice(size, size := size + mark.memory_size)
             earlier[name] = len(levels)
             part_mark = name if by_part and levels.names else part_mark
         super().__init__(outputs)
+        self.memory_size = size
 
     def start(self, like: Tensor, batch_size: int) -> Tensor:
         """The memory before the first frame: (B, M)."""
-        return like.new_zeros(batch_size, sum(self._sizes()))
+        return like.new_zeros(batch_size, self.memory_size)
 
     def levels_of(self, frames: Tensor, marks: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """`MarkOutput.levels_of` for each mark whose numbers (T, B, D) are in `marks`."""
@@ -72,29 +74,21 @@ class Marks(nn.ModuleDict):
         self, h: Tensor, levels: Levelled, memory: Tensor
     ) -> tuple[dict[str, Tensor], Tensor]:
         """`MarkOutput.score` for each mark in `levels`, and the memory after."""
-        nats, after = dict[str, Tensor](), self.split(memory)
+        nats, after = dict[str, Tensor](), memory.clone()
         for name, own in levels.items():
-            nats[name], after[name] = self.outputs()[name].score(h, own, levels, after[name])
-        return nats, self.joined(after)
+            mark = self.outputs()[name]
+            nats[name], after[:, mark.place] = mark.score(h, own, levels, memory[:, mark.place])
+        return nats, after
 
     def remember(self, levels: Levelled, memory: Tensor) -> Tensor:
-        after = self.split(memory)
+        after = memory.clone()
         for name, own in levels.items():
-            after[name] = self.outputs()[name].remember(own, levels, after[name])
-        return self.joined(after)
+            mark = self.outputs()[name]
+            after[:, mark.place] = mark.remember(own, levels, memory[:, mark.place])
+        return after
 
     def outputs(self) -> "dict[str, MarkOutput]":
         return cast(dict[str, MarkOutput], dict(self.items()))
-
-    def split(self, memory: Tensor) -> dict[str, Tensor]:
-        """The memory (B, M), by mark."""
-        return dict(zip(self, torch.split(memory, self._sizes(), 1), strict=True))
-
-    def joined(self, memories: Mapping[str, Tensor]) -> Tensor:
-        return torch.cat([*memories.values()], 1)
-
-    def _sizes(self) -> list[int]:
-        return [mark.memory_size for mark in self.outputs().values()]
 
 
 class MarkOutput(nn.Module):
@@ -104,7 +98,10 @@ class MarkOutput(nn.Module):
         levels: what the levels stand for.
         notes: D.
         memory_size: M, the numbers stored per piece; all are 0 before its first frame.
+        place: where these are in the memory of `Marks`.
     """
+
+    place: slice
 
     def __init__(
         self, h_size: int, levels: Levels, notes: int, rows: int, earlier: Mapping[str, int],

@@ -236,7 +236,9 @@ def _gaussian(g: Graph, output: GaussianMixtureOutput, reading: Reading) -> None
     logits, scales = g.squeeze(first, 1), g("Exp", log_scales) + output.floor
     chosen = g.unsqueeze(_choose(g, logits, reading.uniforms[:, :1], reading), 1)
     mean, scale = (g.squeeze(_pick(g, values, chosen), 2) for values in (means, scales))
-    noise = _normal(g, reading.uniforms[:, 1:]) * reading.temperature
+    # ONNX has no inverse of Erf.
+    inside = g.cast(_inside(g, reading.uniforms[:, 1:]), DOUBLE)
+    noise = g.cast(normal_quantile(inside), FLOAT) * reading.temperature
     drawn = _nearest(g, (mean + scale * noise) * output.deviation + output.mean, LEVEL_STEP)
     g.output("drawn", unless_given(g, drawn, reading.given), ROWS, F)
     g.output("logits", logits, ROWS, K)
@@ -319,11 +321,6 @@ def _mean_size(
 def _inside(g: Graph, uniforms: Symbol) -> Symbol:
     """Uniforms such that neither u nor 1 - u is 0."""
     return g("Clip", uniforms, 2.0**-54, 1 - 2.0**-24)
-
-
-def _normal(g: Graph, uniforms: Symbol) -> Symbol:
-    """The inverse of the normal's cumulative distribution; ONNX has no inverse of Erf."""
-    return g.cast(normal_quantile(g.cast(_inside(g, uniforms), DOUBLE)), FLOAT)
 
 
 OUTPUTS: Mapping[type, Callable[..., None]] = {
