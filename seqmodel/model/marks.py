@@ -513,7 +513,7 @@ def end_frame(f: Any, memory: Any) -> None:
 def read_levels(f: Any, first: Any, last: Any) -> None:
     """Strike features (N, K) of pieces `first` to `last`; those of each begin at its `starts`.
 
-    They are of strikes whose level is known or, if it `draws`, TO_DRAW.
+    They are of strikes whose level is known or, if it `draws`, TO_DRAW: each replaces the last.
     """
     for piece in range(first, last):
         own = f.memory[piece * f.M :]
@@ -526,7 +526,7 @@ def read_levels(f: Any, first: Any, last: Any) -> None:
             for n in range(f.D):
                 left -= begins(frame[n])
                 if frame[n] == TO_DRAW if f.draws else frame[n] > 0:
-                    to = f.features[strike * f.K :]
+                    to = f.features[(0 if f.draws else strike) * f.K :]
                     write_strike(f, to, own, over, n, part[n], left)
                     if f.draws:
                         frame[n] = drawn_level(f, to, strike)
