@@ -32,8 +32,7 @@ class Dropout(nn.Module):
             return x
         if x.device.type != "cpu" or transformed():
             return F.dropout(x, self.p, self.training)
-        dropped: Tensor = _Scale.apply(x, dropout_factors(x, self.p))  # type: ignore[no-untyped-call]
-        return dropped
+        return _Scale.apply(x, dropout_factors(x, self.p))  # type: ignore[no-untyped-call]
 
 
 def dropout_factors(like: Tensor, p: float) -> Tensor:

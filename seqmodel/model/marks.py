@@ -50,18 +50,20 @@ class Marks(nn.ModuleDict):
         With `by_part`, the marks after the part also read the levels of the note's own part; with
         `nearby`, levels without names also read what `write_nearby` gives.
         """
-        earlier, outputs, part_mark = dict[str, int](), dict[str, nn.Module](), None
+        earlier, outputs, part_mark, size = dict[str, int](), dict[str, MarkOutput](), None, 0
         for name, levels in marks.items():
-            outputs[name] = MarkOutput(
+            mark = outputs[name] = MarkOutput(
                 h_size, levels, notes, rows, earlier, part_mark, nearby=nearby and not levels.names
             )
+            mark.place = slice(size, size := size + mark.memory_size)
             earlier[name] = len(levels)
             part_mark = name if by_part and levels.names else part_mark
         super().__init__(outputs)
+        self.memory_size = size
 
     def start(self, like: Tensor, batch_size: int) -> Tensor:
         """The memory before the first frame: (B, M)."""
-        return like.new_zeros(batch_size, sum(self._sizes()))
+        return like.new_zeros(batch_size, self.memory_size)
 
     def levels_of(self, frames: Tensor, marks: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """`MarkOutput.levels_of` for each mark whose numbers (T, B, D) are in `marks`."""
@@ -72,29 +74,21 @@ class Marks(nn.ModuleDict):
         self, h: Tensor, levels: Levelled, memory: Tensor
     ) -> tuple[dict[str, Tensor], Tensor]:
         """`MarkOutput.score` for each mark in `levels`, and the memory after."""
-        nats, after = dict[str, Tensor](), self.split(memory)
+        nats, after = dict[str, Tensor](), memory.clone()
         for name, own in levels.items():
-            nats[name], after[name] = self.outputs()[name].score(h, own, levels, after[name])
-        return nats, self.joined(after)
+            mark = self.outputs()[name]
+            nats[name], after[:, mark.place] = mark.score(h, own, levels, memory[:, mark.place])
+        return nats, after
 
     def remember(self, levels: Levelled, memory: Tensor) -> Tensor:
-        after = self.split(memory)
+        after = memory.clone()
         for name, own in levels.items():
-            after[name] = self.outputs()[name].remember(own, levels, after[name])
-        return self.joined(after)
+            mark = self.outputs()[name]
+            after[:, mark.place] = mark.remember(own, levels, memory[:, mark.place])
+        return after
 
     def outputs(self) -> "dict[str, MarkOutput]":
         return cast(dict[str, MarkOutput], dict(self.items()))
-
-    def split(self, memory: Tensor) -> dict[str, Tensor]:
-        """The memory (B, M), by mark."""
-        return dict(zip(self, torch.split(memory, self._sizes(), 1), strict=True))
-
-    def joined(self, memories: Mapping[str, Tensor]) -> Tensor:
-        return torch.cat([*memories.values()], 1)
-
-    def _sizes(self) -> list[int]:
-        return [mark.memory_size for mark in self.outputs().values()]
 
 
 class MarkOutput(nn.Module):
@@ -104,7 +98,10 @@ class MarkOutput(nn.Module):
         levels: what the levels stand for.
         notes: D.
         memory_size: M, the numbers stored per piece; all are 0 before its first frame.
+        place: where these are in the memory of `Marks`.
     """
+
+    place: slice
 
     def __init__(
         self, h_size: int, levels: Levels, notes: int, rows: int, earlier: Mapping[str, int],
@@ -155,9 +152,7 @@ class MarkOutput(nn.Module):
         in h: the unit learns from frames alone. `memory` (B, M) is that before the window.
         """
         piece, t, note = torch.nonzero(levels.permute(1, 0, 2) > 0, as_tuple=True)
-        features, after = self._features(
-            levels, earlier, memory, torch.bincount(piece, minlength=levels.shape[1])
-        )
+        features, after = self._features(levels, earlier, memory)
         chosen, features = levels[t, piece, note] - 1, features.to(h)
         given = self._given(h.detach(), earlier, t, piece, note)
         seen = torch.tanh(self.hidden(torch.cat([given, features], 1)))
@@ -165,7 +160,7 @@ class MarkOutput(nn.Module):
         return F.cross_entropy(logits, chosen.to(h.device), reduction="none"), after
 
     def remember(self, levels: Tensor, earlier: Levelled, memory: Tensor) -> Tensor:
-        return self._features(levels, earlier, memory, (levels > 0).sum((0, 2)))[1]
+        return self._features(levels, earlier, memory)[1]
 
     def _given(
         self, h: Tensor, earlier: Levelled, t: Tensor, piece: Tensor, note: Tensor
@@ -181,31 +176,30 @@ class MarkOutput(nn.Module):
         return torch.cat([part.to(h) for part in read], 1)
 
     def _features(
-        self, levels: Tensor, earlier: Levelled, memory: Tensor, counts: Tensor
+        self, levels: Tensor, earlier: Levelled, memory: Tensor, **drawing: Any
     ) -> tuple[Tensor, Tensor]:
-        """The features (N, K) of each strike whose level is known, and the memory after."""
-        after = for_kernels(memory).clone()
-        fields = self._fields(levels, earlier, after) | {
-            "N": int(counts.sum()), "features": NEW, "starts": torch.cumsum(counts, 0) - counts,
-        }  # fmt: skip
-        kernel = compile_text(_READ, after.element_size(), read_levels, over="B")
-        made = run(kernel, thread_count(len(counts)), fields)
-        return made["features"], after.to(memory)
+        """The features (N, K) of each strike whose level is known, and the memory after.
 
-    def _fields(self, levels: Tensor, earlier: Levelled, memory: Tensor) -> dict[str, Any]:
-        T, B, D = levels.shape
+        With the fields for `drawing`, those of strikes TO_DRAW, whose levels are then drawn.
+        """
+        (T, B, D), after = levels.shape, for_kernels(memory).clone()
+        counts = (levels == TO_DRAW if drawing else levels > 0).sum((0, 2))
         parts = earlier.get(self._part_mark or "", torch.zeros_like(levels))
-        return {
+        constants = {
+            "loud": standard(self.levels), "rates": rates(D), "nearness": nearness(D),
+            "kept": np.exp(-1 / np.array(SPANS)),
+        }  # fmt: skip
+        fields = {
             "T": T, "B": B, "D": D, "L": len(self.levels), "M": self.memory_size,
             "G": self._names, "K": self.out.in_features - HIDDEN, "S": self._spans,
-            "P": self._span_size,
-            "levels": levels.contiguous(), "parts": parts.contiguous(), "memory": memory,
-            "above": NEW,
-            "loud": torch.tensor(standard(self.levels), dtype=memory.dtype),
-            "rates": torch.tensor(rates(D), dtype=memory.dtype),
-            "kept": torch.tensor(np.exp(-1 / np.array(SPANS)), dtype=memory.dtype),
-            "nearness": torch.tensor(nearness(D), dtype=memory.dtype),
+            "P": self._span_size, "N": int(counts.sum()), "memory": after,
+            "starts": torch.cumsum(counts, 0) - counts, "above": NEW, "features": NEW,
+            "levels": levels.contiguous(), "parts": parts.contiguous(), **drawing,
+            **{name: torch.tensor(each, dtype=after.dtype) for name, each in constants.items()},
         }  # fmt: skip
+        draws = bool(drawing)
+        kernel = compile_text(_LEVELS, after.element_size(), read_levels, over="B", draws=draws)
+        return run(kernel, thread_count(B), fields)["features"], after.to(memory)
 
     @torch.no_grad()
     def draw(
@@ -217,20 +211,19 @@ class MarkOutput(nn.Module):
         Uses one uniform for each; at temperature 0, chooses the most likely level. Returns the
         levels and the memory after them.
         """
-        drawn, after = levels.clone().contiguous(), for_kernels(memory).clone()
+        drawn = levels.clone().contiguous()
         t, piece, note = torch.nonzero(levels == TO_DRAW, as_tuple=True)
         weight, K = self.hidden.weight.detach().double(), self.out.in_features - HIDDEN
         read = self._given(h, earlier, t, piece, note).cpu().double()
         before = read @ weight[:, :-K].T.cpu() + self.hidden.bias.double().cpu()
-        fields = self._fields(drawn, earlier, after) | {
-            "N": len(note), "J": HIDDEN, "greedy": int(temperature == 0),
-            "before": before.contiguous(), "weight": weight[:, -K:].cpu().contiguous(),
-            "out": self.out.weight.detach().double().cpu().contiguous(),
-            "bias": self.out.bias.detach().double().cpu(), "uniforms": torch.from_numpy(uniforms),
-            "sharpness": torch.tensor([1 / (temperature or 1)], dtype=torch.float64),
-            "features": NEW, "seen": NEW, "odds": NEW,
-        }  # fmt: skip
-        run(compile_text(_DRAW, 8, draw_levels, over="B"), 1, fields)
+        _, after = self._features(
+            drawn, earlier, memory, J=HIDDEN, greedy=int(temperature == 0),
+            before=before.contiguous(), weight=weight[:, -K:].cpu().contiguous(),
+            out=self.out.weight.detach().double().cpu().contiguous(),
+            bias=self.out.bias.detach().double().cpu(), uniforms=torch.from_numpy(uniforms),
+            sharpness=torch.tensor([1 / (temperature or 1)], dtype=torch.float64),
+            seen=NEW, odds=NEW,
+        )  # fmt: skip
         return drawn, after
 
 
@@ -253,33 +246,28 @@ def nearness(notes: int) -> NDArray[np.float64]:
 
 # ---- kernels -------------------------------------------------------------------------------------
 
-_COMMON = (
-    Array("levels", ("T", "B", "D"), torch.int64),
-    Array("parts", ("T", "B", "D"), torch.int64),
-    Array("memory", ("B", "M")),
-    Array("above", ("B", "D")),
-    Array("loud", ("L + 1",)),
-    Array("rates", ("2", "D")),
-    Array("kept", ("3",)),
-    Array("nearness", ("3", "D")),
-)
-
-
-_READ = Signature(
+_FOR_DRAWING = {
+    "before": ("N", "J"), "weight": ("J", "K"), "out": ("L", "J + K"), "bias": ("L",),
+    "uniforms": ("N",), "sharpness": ("1",), "seen": ("J",), "odds": ("L",),
+}  # fmt: skip
+_LEVELS = Signature(
     "read_levels",
     ("T", "B", "D", "L", "M", "N", "K", "G", "S", "P"),
-    (*_COMMON, Array("features", ("N", "K")), Array("starts", ("B",), torch.int64)),
-)
-_DRAW = Signature(
-    "draw_levels",
-    (*_READ.sizes, "J", "greedy"),
     (
-        *_COMMON, Array("before", ("N", "J")), Array("weight", ("J", "K")),
-        Array("out", ("L", "J + K")), Array("bias", ("L",)), Array("uniforms", ("N",)),
-        Array("sharpness", ("1",)), Array("features", ("K",)), Array("seen", ("J",)),
-        Array("odds", ("L",)),
+        Array("levels", ("T", "B", "D"), torch.int64),
+        Array("parts", ("T", "B", "D"), torch.int64),
+        Array("memory", ("B", "M")),
+        Array("above", ("B", "D")),
+        Array("loud", ("L + 1",)),
+        Array("rates", ("2", "D")),
+        Array("kept", ("3",)),
+        Array("nearness", ("3", "D")),
+        Array("features", ("N", "K")),
+        Array("starts", ("B",), torch.int64),
+        *(Array(name, shape, optional=True) for name, shape in _FOR_DRAWING.items()),
     ),
-)  # fmt: skip
+    ("J", "greedy"),
+)
 
 
 # ---- texts of `kernels.code.language` ------------------------------------------------------------
@@ -523,7 +511,10 @@ def end_frame(f: Any, memory: Any) -> None:
 
 
 def read_levels(f: Any, first: Any, last: Any) -> None:
-    """Strike features (N, K) of pieces `first` to `last`; those of each begin at its `starts`."""
+    """Strike features (N, K) of pieces `first` to `last`; those of each begin at its `starts`.
+
+    They are of strikes whose level is known or, if it `draws`, TO_DRAW: each replaces the last.
+    """
     for piece in range(first, last):
         own = f.memory[piece * f.M :]
         over = f.above[piece * f.D :]
@@ -534,43 +525,32 @@ def read_levels(f: Any, first: Any, last: Any) -> None:
             left = begin_frame(f, frame, own, over)
             for n in range(f.D):
                 left -= begins(frame[n])
-                if frame[n] > 0:
-                    to = f.features[strike * f.K :]
+                if frame[n] == TO_DRAW if f.draws else frame[n] > 0:
+                    to = f.features[(0 if f.draws else strike) * f.K :]
                     write_strike(f, to, own, over, n, part[n], left)
-                    add_level(f, own, frame[n], n, part[n])
+                    if f.draws:
+                        frame[n] = drawn_level(f, to, strike)
                     strike += 1
+                if frame[n] > 0:
+                    add_level(f, own, frame[n], n, part[n])
             end_frame(f, own)
 
 
-def draw_levels(f: Any, first: Any, last: Any) -> None:
-    """Draw a piece's levels that are TO_DRAW; `before` (N, J) is what h and pitch add to s."""
-    strike = 0
-    for _ in range(first, last):
-        for t in range(f.T):
-            frame = f.levels[t * f.D :]
-            part = f.parts[t * f.D :]
-            left = begin_frame(f, frame, f.memory, f.above)
-            for n in range(f.D):
-                left -= begins(frame[n])
-                if frame[n] == TO_DRAW:
-                    write_strike(f, f.features, f.memory, f.above, n, part[n], left)
-                    for j in range(f.J):
-                        total = f.before[strike * f.J + j]
-                        for k in range(f.K):
-                            total += f.weight[j * f.K + k] * f.features[k]
-                        f.seen[j] = 1.0 - 2.0 / (exp(2.0 * min(max(total, -BOUND), BOUND)) + 1.0)
-                    for level in range(f.L):
-                        total = f.bias[level]
-                        for j in range(f.J):
-                            total += f.out[level * (f.J + f.K) + j] * f.seen[j]
-                        for k in range(f.K):
-                            total += f.out[level * (f.J + f.K) + f.J + k] * f.features[k]
-                        f.odds[level] = total * f.sharpness[0]
-                    frame[n] = 1 + chosen(f.odds, f.uniforms[strike], f.L, f.greedy)
-                    strike += 1
-                if frame[n] > 0:
-                    add_level(f, f.memory, frame[n], n, part[n])
-            end_frame(f, f.memory)
+def drawn_level(f: Any, features: Any, strike: Any) -> Any:
+    """The level drawn for a strike; `before` (N, J) is what h and pitch add to s."""
+    for j in range(f.J):
+        total = f.before[strike * f.J + j]
+        for k in range(f.K):
+            total += f.weight[j * f.K + k] * features[k]
+        f.seen[j] = 1.0 - 2.0 / (exp(2.0 * min(max(total, -BOUND), BOUND)) + 1.0)
+    for level in range(f.L):
+        total = f.bias[level]
+        for j in range(f.J):
+            total += f.out[level * (f.J + f.K) + j] * f.seen[j]
+        for k in range(f.K):
+            total += f.out[level * (f.J + f.K) + f.J + k] * features[k]
+        f.odds[level] = total * f.sharpness[0]
+    return 1 + chosen(f.odds, f.uniforms[strike], f.L, f.greedy)
 
 
 def chosen(odds: Any, uniform: Any, L: Any, greedy: Any) -> Any:

@@ -125,19 +125,15 @@ class NoteEncoder(nn.Module, Encoder):
     def build(cls, config: Config, frame: FrameDefinition) -> Self:
         has_clock = config.clock or config.metre
         held = config.held and config.ages
-        clock = Clock(end=config.clock, metre=config.metre, held=held) if has_clock else None
         return cls(
             note_count(frame),
             onsets=frame.onsets,
-            ages=config.ages,
-            motifs=config.motifs,
-            echo=config.echo,
             bars=frame.metres({}) if config.bars else None,
-            clock=clock,
+            clock=Clock(end=config.clock, metre=config.metre, held=held) if has_clock else None,
             noise=config.input_noise,
             hits=only_hits(frame),
-            rests=config.rests,
             first_change=bool(config.first_change),
+            **{name: getattr(config, name) for name in ("ages", "motifs", "echo", "rests")},
         )
 
     def start_at(self, train: Split) -> None:

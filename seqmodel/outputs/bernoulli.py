@@ -16,7 +16,7 @@ from seqmodel.kernels.code.language import copy
 from seqmodel.kernels.code.vectors import Vector
 from seqmodel.kernels.run.signature import Array
 from seqmodel.media.definitions import FrameDefinition
-from seqmodel.outputs.draws import LinearNotesDraw, LinearNotesWriter
+from seqmodel.outputs.draws import LinearNotesDraw, NotesWriter
 from seqmodel.outputs.linear_score import likelihood, linear_nats, rows_of
 from seqmodel.outputs.notes import LinearNotesOutput, note_count, require_past
 from seqmodel.outputs.notes_tied import TiedDraw, TiedOutput
@@ -28,12 +28,6 @@ class BernoulliOutput(LinearNotesOutput):
 
     With `onsets` each note has a second logit: that it is struck if it might also be held.
     """
-
-    def __init__(
-        self, hidden_size: int, notes: int, *, end: bool = False, onsets: bool = False
-    ) -> None:
-        columns = 2 * notes if onsets else notes
-        super().__init__(hidden_size, notes, columns, end=end, onsets=onsets)
 
     @classmethod
     def build(cls, config: Config, frame: FrameDefinition, h_size: int) -> Self:
@@ -63,8 +57,7 @@ class TiedBernoulliOutput(TiedOutput):
         return cls(h_size, note_count(frame), end=config.end, onsets=frame.onsets)
 
     def note_logits(self, h: Tensor, frames: Tensor, past: Tensor | None = None) -> Tensor:
-        logits: Tensor = self(h)
-        return logits
+        return self(h)
 
     def forward(self, h: Tensor) -> Tensor:
         """The logits (..., B, F) of frames, from h (..., B D, H)."""
@@ -147,7 +140,7 @@ _FRAMES, _PAST = Array("frames", ("rows", "N")), Array("past", ("rows", "N"), op
 _SCORE = likelihood("bernoulli", (), (_FRAMES, _PAST), _write_score)
 
 
-def _write_draw(frame: LinearNotesWriter, at_zero: bool, onsets: bool) -> None:
+def _write_draw(frame: NotesWriter, at_zero: bool, onsets: bool) -> None:
     e, b, D = frame.e, frame.e.builder, frame.field["D"]
     factor = frame.broadcast("factor", 0)
 

@@ -66,8 +66,7 @@ class CategoricalOutput(SampleWiseOutput):
 
     def forward(self, h: Tensor) -> Tensor:
         """The logits (..., 256) of levels, from rows of h (..., H)."""
-        logits: Tensor = self.linear(h)
-        return logits
+        return self.linear(h)
 
     def nats(self, parameters: Tensor, frames: Tensor, past: Tensor) -> Tensor:
         """-log P (T, B) of raw `frames` (T, B, S), from logits (T S, B, 256)."""
@@ -87,9 +86,8 @@ class CategoricalOutput(SampleWiseOutput):
     ) -> Tensor:
         """Draw a raw sample (B, 1), one of `mu_law.SAMPLES`, from logits (B, 256).
 
-        Its level is the first whose cumulative probability exceeds the first of a row's `uniforms`
-        (B, 1 or more), float64 in [0, 1). The logits are divided by `temperature`; at 0 the most
-        likely level is chosen.
+        The first of a row's `uniforms` (B, 1 or more), float64 in [0, 1), chooses its level, see
+        `draws.choose`.
         """
         return by_rows(self, draw_level, parameters, uniforms, temperature, samples=SAMPLES)
 

@@ -195,6 +195,10 @@ class NotesWriter(DrawWriter):
             self.e.store(logit.value, self.e.offset(self.logits.address, j), lanes)
         return self.uniforms(j).below(logit)
 
+    def output(self, j: Any, lanes: Any) -> Vector:
+        """Outputs of a `LinearNotesDraw`'s layer from column `j` on."""
+        return self.load("product", j, lanes) + self.load("bias", j, lanes)
+
 
 class NotesDraw(Draw):
     """A draw of notes that uses given numbers if it fills: see `sampling.compiled`.
@@ -222,18 +226,8 @@ class NotesDraw(Draw):
         super().__init__(output, setting, draw_fields, *write, **options)
 
 
-class LinearNotesWriter(NotesWriter):
-    """The same for a layer's outputs, whose product with h (H,) is in `product` (columns,)."""
-
-    def output(self, j: Any, lanes: Any) -> Vector:
-        """The layer's outputs from column `j` on."""
-        return self.load("product", j, lanes) + self.load("bias", j, lanes)
-
-
 class LinearNotesDraw(NotesDraw):
     """A draw from h (H,)."""
-
-    writer = LinearNotesWriter
 
     def __init__(
         self, output: LinearNotesOutput, setting: DrawSetting, write: Callable[..., None],
@@ -252,7 +246,7 @@ class LinearNotesDraw(NotesDraw):
 
 
 def _write_notes(
-    frame: LinearNotesWriter, write: Callable[..., None], at_zero: bool, onsets: bool, end: bool
+    frame: NotesWriter, write: Callable[..., None], at_zero: bool, onsets: bool, end: bool
 ) -> Any:
     e, f = frame.e, frame.field
     frame.multiply(f["h"], f["H"], f["weight"], f["product"], f["columns"], add=False)

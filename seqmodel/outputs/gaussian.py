@@ -118,11 +118,9 @@ class GaussianMixtureOutput(SampleBlocksOutput):
     ) -> Tensor:
         """Draw raw blocks (B, F), rounded to 16-bit levels; `past` (B, C) is unused.
 
-        The first of a row's `uniforms` (B, F + 1), float64 in [0, 1), chooses the component: the
-        first whose cumulative weight exceeds it. Each other u gives a sample of the block, mu +
-        temperature sigma n, where n = ndtri(u), the inverse CDF of the standard normal; u = 0 is
-        replaced by 2^-54. The logits are divided by `temperature`; at 0 the block is the mean of
-        the most likely component.
+        The first of a row's `uniforms` (B, F + 1), float64 in [0, 1), chooses the component, see
+        `draws.choose`. Each other u gives a sample of the block, mu + temperature sigma n, where n
+        = ndtri(u), the inverse CDF of the standard normal; u = 0 is replaced by 2^-54.
         """
         return by_rows(
             self, draw_block, parameters.flatten(1), uniforms, temperature,

@@ -207,8 +207,7 @@ class Nats(torch.autograd.Function):
 
 def nats_of(score: Score, weights: Tensor | None, *inputs: Tensor | None) -> Tensor:
     """The nats (...) of what is given, by a `Score`, or with weights (...) their weighted sum."""
-    nats: Tensor = Nats.apply(score, weights, *inputs)  # type: ignore[no-untyped-call]
-    return nats
+    return Nats.apply(score, weights, *inputs)  # type: ignore[no-untyped-call]
 
 
 class Layer(torch.autograd.Function):

@@ -123,12 +123,10 @@ class SampleLogisticOutput(SampleWiseOutput):
     ) -> Tensor:
         """Draw a raw sample (B, 1), a 16-bit level, from parameters (B, 3 K + 4).
 
-        The first of a row's `uniforms` (B, 3 or more), float64 in [0, 1), chooses the component:
-        the first whose cumulative weight exceeds it. With u the second, the sample is mean +
-        temperature scale (log(u) - log(1 - u)); u = 0 is replaced by 2^-54. It is rounded to the
-        nearest level if the third is below `fine_share`, else to the nearest multiple of the grid's
-        spacing. The logits are divided by `temperature`; at 0 the sample is the level nearest to
-        the mean of the most likely component.
+        The first of a row's `uniforms` (B, 3 or more), float64 in [0, 1), chooses the component,
+        see `draws.choose`. With u the second, the sample is mean + temperature scale (log(u) -
+        log(1 - u)); u = 0 is replaced by 2^-54. It is rounded to the nearest level if the third is
+        below `fine_share` or `temperature` is 0, else to the nearest multiple of the spacing.
 
         At other temperatures the deviation from the anchor is rescaled to its mean size at 1.
         Otherwise the level, which the model reads back, would fall or rise from sample to sample:
@@ -226,8 +224,7 @@ class DiscretisedLogisticOutput(SampleBlocksOutput):
 
     def forward(self, h: Tensor) -> Tensor:
         """B h (..., F, M) from h (..., H)."""
-        parameters: Tensor = self.linear(h).unflatten(-1, (self.frame_size, WIDTH))
-        return parameters
+        return self.linear(h).unflatten(-1, (self.frame_size, WIDTH))
 
     def nats(self, parameters: Tensor, frames: Tensor, past: Tensor) -> Tensor:
         """-log P (...) of raw blocks `frames` (..., F), given the raw `past` (..., C)."""
@@ -245,10 +242,8 @@ class DiscretisedLogisticOutput(SampleBlocksOutput):
         """Draw raw blocks (B, F) of 16-bit levels after `past` (B, C), sample by sample.
 
         Sample j uses two of a row's `uniforms` (B, 2F), float64 in [0, 1). Number 2j chooses the
-        component, the first whose cumulative weight exceeds it. With u, number 2j + 1, the sample
-        is mean + temperature scale (log(u) - log(1 - u)), rounded to the nearest level; u = 0 is
-        replaced by 2^-54. The logits are divided by `temperature`; at 0 the sample is the mean of
-        the most likely component.
+        component, see `draws.choose`. With u, number 2j + 1, the sample is mean + temperature scale
+        (log(u) - log(1 - u)), rounded to the nearest level; u = 0 is replaced by 2^-54.
         """
         window, frame = self.standardised(past.to(parameters.dtype)), []
         for j in range(self.frame_size):

@@ -30,7 +30,7 @@ from seqmodel.kernels.run.signature import NEW, THREADS, Array, Field, Signature
 from seqmodel.kernels.run.threads import Job, parallel_for
 from seqmodel.media.definitions import FrameDefinition
 from seqmodel.outputs.bernoulli import write_frame_nats
-from seqmodel.outputs.draws import LinearNotesDraw, LinearNotesWriter
+from seqmodel.outputs.draws import LinearNotesDraw, NotesWriter
 from seqmodel.outputs.linear_score import (
     BLOCK,
     ScoreResult,
@@ -66,13 +66,12 @@ class NadeOutput(LinearNotesOutput):
         self, hidden_size: int, notes: int, width: int, *, end: bool = False, onsets: bool = False
     ) -> None:
         """`width` is K."""
-        numbers = 2 * notes if onsets else notes
-        super().__init__(hidden_size, notes, numbers + width, end=end, onsets=onsets)
+        super().__init__(hidden_size, notes, width, end=end, onsets=onsets)
         self.width = width
         # At zero the notes start out independent, with logits b_v. The random rows of W_h break the
         # symmetry of the hidden units.
-        self.V = nn.Parameter(torch.zeros(numbers, width))
-        self.U = nn.Parameter(torch.zeros(numbers, width))
+        self.V = nn.Parameter(torch.zeros(self.frame_size, width))
+        self.U = nn.Parameter(torch.zeros(self.frame_size, width))
 
     @classmethod
     def build(cls, config: Config, frame: FrameDefinition, h_size: int) -> Self:
@@ -111,29 +110,12 @@ class NadeOutput(LinearNotesOutput):
         before = require_past(past) if self.onsets else None
         return nats_of(_score, weights, h, *self.without_end(), self.V, self.U, frames, before)
 
-    def draw(
-        self, outputs: Tensor, past: Tensor | None, uniforms: Tensor, temperature: float
-    ) -> Tensor:
-        """Draw a frame of each piece, from the lowest note to the highest, then the strikes.
-
-        A number is one if its entry of `uniforms` (B, F + 1), in [0, 1), is below its probability
-        given the numbers drawn so far, unless it is a strike that is not free. Each conditional
-        logit is divided by `temperature`; at 0 each number in turn takes its more likely value.
-        """
-        b_v, a = self._biases(outputs)
-        frame, D = outputs.new_zeros(len(outputs), self.frame_size), self.notes
+    def in_turn(self, h: Tensor, frame: Tensor, past: Any) -> Iterator[tuple[Any, Tensor]]:
+        """See `NotesOutput`: from the lowest note to the highest, then the strikes."""
+        b_v, a = self._biases(self(h))
         for d in range(self.frame_size):
-            logit = b_v[:, d] + a.sigmoid() @ self.U[d]
-            if temperature == 0:
-                number = logit > 0
-            else:
-                number = uniforms[:, d] < torch.sigmoid(logit / temperature)
-            if d >= D:
-                sounding = frame[:, d - D] > 0
-                number = torch.where(require_past(past)[:, d - D] > 0, number & sounding, sounding)
-            frame[:, d] = number.to(frame.dtype)
+            yield d, b_v[:, d] + a.sigmoid() @ self.U[d]
             a = a + frame[:, d : d + 1] * self.V[d]
-        return frame
 
     def compiled_draw(self, setting: DrawSetting) -> LinearNotesDraw:
         V, U, arena = _padded(self.V), _padded(self.U), setting.arena
@@ -382,7 +364,7 @@ def _padded(matrix: Tensor) -> Tensor:
     return F.pad(matrix.detach().double(), (0, -matrix.shape[1] % vector_lanes(ITEMSIZE)))
 
 
-def _write_draw(frame: LinearNotesWriter, at_zero: bool, onsets: bool) -> None:
+def _write_draw(frame: NotesWriter, at_zero: bool, onsets: bool) -> None:
     e, b, f = frame.e, frame.e.builder, frame.field
     D, P = f["D"], f["P"]
     if onsets:

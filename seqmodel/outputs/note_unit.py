@@ -1,5 +1,6 @@
 """Frames of notes that depend on each other: a unit runs along pitch."""
 
+from collections.abc import Iterator
 from typing import Any, Self
 
 import torch
@@ -26,7 +27,7 @@ from seqmodel.outputs.notes_tied import (
     below_size,
     read_below,
 )
-from seqmodel.outputs.protocol import Drawn, DrawSetting
+from seqmodel.outputs.protocol import DrawSetting
 from seqmodel.units.module import Layer, Stack, Unit, units_of
 
 
@@ -94,12 +95,6 @@ class NoteUnitOutput(TiedOutput):
         """The layers of the unit, the lowest first."""
         return units_of(self.unit)
 
-    def read(self, note_rows: Tensor, frames: Tensor) -> Tensor:
-        """The unit's output for each note: h (N, D, H), frames (N, F) -> (D, N, H of the unit)."""
-        out, _ = self.unit(note_inputs(note_rows, frames, onsets=self.onsets))
-        read: Tensor = self.dropout(out)
-        return read
-
     def note_logits(self, h: Tensor, frames: Tensor, past: Tensor | None = None) -> Tensor:
         """See `NotesOutput.note_logits`: of each note given the lower ones."""
         return self._logits(h, frames, past)[0]
@@ -128,7 +123,8 @@ class NoteUnitOutput(TiedOutput):
             if self.ending is not None:
                 ends = self.mean_odds(a[..., -1]).view(frames.shape[:-1])
         if len(indices):
-            unit_logits = self.logits(self.read(unit_rows, flat[indices]).transpose(0, 1))
+            out, _ = self.unit(note_inputs(unit_rows, flat[indices], onsets=self.onsets))
+            unit_logits = self.logits(self.dropout(out).transpose(0, 1))
             if above is not None:
                 from_unit = above[indices].repeat(1, self.frame_size // self.notes)
                 unit_logits = torch.where(from_unit, unit_logits, logits[indices])
@@ -144,11 +140,6 @@ class NoteUnitOutput(TiedOutput):
             ends = self.end_logits(h)
         nats = self.nats(logits, frames, past)
         return torch.dot(nats.reshape(-1), weights.reshape(-1)), ends
-
-    def weighted_score(
-        self, h: Tensor, frames: Tensor, weights: Tensor, past: Tensor | None = None
-    ) -> Tensor:
-        return self.weighted(h, frames, weights, past)[0]
 
     def tempered(self, logits: Tensor, frames: Tensor, past: Tensor, temperature: float) -> Tensor:
         """See `NotesOutput.tempered`: l / T + JOINING (1 - T) above the lowest note that begins.
@@ -166,34 +157,28 @@ class NoteUnitOutput(TiedOutput):
         divided = logits / temperature + may_begin * (JOINING * (1 - temperature))
         return torch.where(torch.cat([joins, joins], -1)[..., : self.frame_size], divided, logits)
 
-    def draw_frame(self, h: Tensor, past: Tensor, uniforms: Tensor, temperature: float) -> Drawn:
-        """See `Output.draw_frame`: note by note, from low to high."""
-        B, D = len(uniforms), self.notes
-        note_rows = h.view(B, D, -1)
-        frame, state = h.new_zeros(B, self.frame_size), self.unit.zero_state(B)
-        logits = frame.clone()
-        first = None
+    def in_turn(self, h: Tensor, frame: Tensor, past: Any) -> Iterator[tuple[Any, Tensor]]:
+        """See `NotesOutput`: note by note, from low to high."""
+        B, D = len(frame), self.notes
+        note_rows, state, first = h.view(B, D, -1), self.unit.zero_state(B), None
         if self.first is not None:
             first = self.first.logits(self.first.read(note_rows, torch.arange(0))[0], past)
         for n in range(D):
             note = slice(n, self.frame_size, D)  # the note's numbers: it sounds, it is struck
             x = torch.cat([note_rows[:, n], notes_below(frame, onsets=self.onsets)[n]], 1)
             out, state = self.unit(x.unsqueeze(0), state)
-            logits[:, note] = self.logits(out.transpose(0, 1))
+            logits = self.logits(out.transpose(0, 1))
             if self.first is not None and first is not None:
                 above = self.first.changed_below(frame, past)[:, n : n + 1]
-                logits[:, note] = torch.where(above, logits[:, note], first[:, note])
-            scaled = self.tempered(logits, frame, past, temperature) if temperature else logits
-            heat = float(temperature > 0)  # the logits are divided by it already
-            frame[:, note] = self.draw(scaled[:, note], past[:, note], uniforms[:, note], heat)
-        return Drawn(frame, self.ends(h, uniforms))
+                logits = torch.where(above, logits, first[:, note])
+            yield note, logits
 
     def compiled_draw(self, setting: DrawSetting) -> TiedDraw:
         return TiedDraw(self, setting, self.layers(), self.first, hits=self.hits)
 
 
 def note_inputs(note_rows: Tensor, frames: Tensor, *, onsets: bool = False) -> Tensor:
-    """The unit's inputs: h (N, D, H), frames (N, F) -> (D, N, H + below_size); see `read`."""
+    """The unit's inputs: h (N, D, H), frames (N, F) -> (D, N, H + below_size)."""
     return torch.cat([note_rows.transpose(0, 1), notes_below(frames, onsets=onsets)], 2)
 
 

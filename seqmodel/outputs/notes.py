@@ -10,18 +10,26 @@ held.
 
 import math
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from seqmodel.data.dataset import Split
 from seqmodel.media.definitions import FrameDefinition
 from seqmodel.media.music.frames import count_restrikes
-from seqmodel.outputs.protocol import END_LABELS, Output, Sums, Window, figure_lines, log_odds
+from seqmodel.outputs.protocol import (
+    END_LABELS,
+    Drawn,
+    Output,
+    Sums,
+    Window,
+    figure_lines,
+    log_odds,
+)
 
 OCTAVE = 12
 """Semitones: the range in which a note of the tied model reads its neighbours one by one, and the
@@ -119,22 +127,32 @@ class NotesOutput(Output):
         """The logits (..., F) by which frames (..., F) after `past` are drawn, for T above 0."""
         return logits / temperature
 
-    def draw(
-        self, logits: Tensor, past: Tensor | None, uniforms: Tensor, temperature: float
-    ) -> Tensor:
-        """Draw the numbers of frames (..., F), or of one note, each by its own logit.
+    def in_turn(self, h: Tensor, frame: Tensor, past: Any) -> Iterator[tuple[Any, Tensor]]:
+        """The order in which numbers are drawn: their indices and logits (B, n), some at a time.
 
-        A note sounds if its entry of `uniforms` (..., F or more), in [0, 1), is below its
-        probability. The logits are divided by `temperature`; at 0 each note takes its more likely
-        value. With `onsets` the same goes for strikes that are free given `past` (..., F).
+        `frame` (B, F) then holds those drawn before. By default all are drawn at once.
         """
-        logits = logits[..., : self.frame_size]
-        if temperature == 0:
-            drawn = logits > 0
-        else:
-            drawn = uniforms[..., : logits.shape[-1]] < torch.sigmoid(logits / temperature)
-        frame = drawn.to(logits.dtype)
-        return with_forced_strikes(frame, require_past(past)) if self.onsets else frame
+        yield slice(0, self.frame_size), self(h)[..., : self.frame_size]
+
+    def draw_frame(self, h: Tensor, past: Any, uniforms: Tensor, temperature: float) -> Drawn:
+        """See `Output`: a number is one if its uniform is below its probability.
+
+        Logits are `tempered`; at temperature 0 each number takes its more likely value. Strikes
+        that are not free given `past` (B, F) follow from the notes.
+        """
+        frame = h.new_zeros(len(uniforms), self.frame_size)
+        logits = frame.clone()
+        for numbers, found in self.in_turn(h, frame, past):
+            logits[:, numbers] = found
+            if temperature == 0:
+                ones = found > 0
+            else:
+                tempered = self.tempered(logits, frame, past, temperature)[:, numbers]
+                ones = uniforms[:, numbers] < torch.sigmoid(tempered)
+            frame[:, numbers] = ones.to(frame)
+            if self.onsets:
+                frame[:] = with_forced_strikes(frame, require_past(past))
+        return Drawn(frame, self.ends(h, uniforms))
 
     def figure_sums(self, window: Window) -> Sums:
         """Counts of notes over all frames (Bay, Ehmann, Downie 2009), and the nats of onsets.
@@ -189,34 +207,25 @@ class LinearNotesOutput(NotesOutput):
     """
 
     def __init__(
-        self, hidden_size: int, notes: int, columns: int, *, end: bool, onsets: bool = False
-    ) -> None:
-        """`columns` is the number of the layer's columns, without that of the end."""
+        self, hidden_size: int, notes: int, width: int = 0, *, end: bool = False,
+        onsets: bool = False,
+    ) -> None:  # fmt: skip
+        """`width` is the number of columns besides those of the numbers and the end."""
         super().__init__(notes, end=end, onsets=onsets)
-        self.linear = nn.Linear(hidden_size, columns + end)
+        self.linear = nn.Linear(hidden_size, self.frame_size + width + end)
 
     def start_at(self, train: Split) -> None:
         """Start at the frequencies in train of each note, of its restrikes and of ends."""
-        self.start_at_marginals(train.totals(), train.frames, len(train))
+        logits = log_odds(np.append(train.totals(), len(train)), train.frames)
         if self.onsets:
-            logits = log_odds(*count_restrikes(train))
-            with torch.no_grad():
-                self.linear.bias[self.notes : self.frame_size] = logits
-
-    def start_at_marginals(self, note_counts: NDArray[np.int64], frames: int, pieces: int) -> None:
-        """Set the biases to the frequencies of notes (F,) and ends, so that training starts there.
-
-        Half a count is added to both outcomes, so that a note never seen stays possible.
-        """
-        logits = log_odds(np.append(note_counts, pieces), frames)
+            logits[self.notes : -1] = log_odds(*count_restrikes(train))
         with torch.no_grad():
             self.linear.bias[: self.frame_size] = logits[:-1]
             if self.end:
                 self.linear.bias[-1] = logits[-1]
 
     def forward(self, h: Tensor) -> Tensor:
-        outputs: Tensor = self.linear(h)
-        return outputs
+        return self.linear(h)
 
     def without_end(self) -> tuple[Tensor, Tensor]:
         """The layer's weight and bias, without those of the end."""

@@ -88,8 +88,8 @@ class DrawSetting(NamedTuple):
 class Output(nn.Module, ABC):
     """The distribution of the next frame, given h and the numbers before the frame.
 
-    A subclass defines `build`, `nats`, `draw` and either `forward`, or `plain_nats` and
-    `draw_frame`, which otherwise use it; the rest is optional.
+    A subclass defines `build`, `nats` and either `forward` and `draw`, or `plain_nats` and
+    `draw_frame`, which otherwise use them; the rest is optional.
 
     Attributes:
         end: whether it also predicts when pieces end, by `end_logits`.
@@ -138,7 +138,7 @@ class Output(nn.Module, ABC):
     def compiled_nats(
         self, h: Tensor, frames: Tensor, past: Tensor | None, weights: Tensor | None
     ) -> Tensor | None:
-        """`score` in compiled code or, with weights, `weighted_score`; None if there is none."""
+        """`score` in compiled code, or its sum times weights; None if there is none."""
         return None
 
     def score(self, h: Tensor, frames: Tensor, past: Tensor | None = None) -> Tensor:
@@ -149,15 +149,6 @@ class Output(nn.Module, ABC):
         compiled = self._compiled(h, frames, past, None)
         return self.plain_nats(h, frames, past) if compiled is None else compiled
 
-    def weighted_score(
-        self, h: Tensor, frames: Tensor, weights: Tensor, past: Tensor | None = None
-    ) -> Tensor:
-        """The sum of `score` times weights (T, B), for training."""
-        compiled = self._compiled(h, frames, past, weights)
-        if compiled is not None:
-            return compiled
-        return torch.dot(self.score(h, frames, past).reshape(-1), weights.reshape(-1))
-
     def _compiled(self, h: Tensor, *arguments: Any) -> Tensor | None:
         """`compiled_nats`, or None if compiled code cannot run."""
         tensors = h, next(self.parameters(), None), *arguments
@@ -166,11 +157,13 @@ class Output(nn.Module, ABC):
         return self.compiled_nats(h, *arguments)
 
     def weighted(
-        self, h: Tensor, frames: Tensor, weights: Tensor, past: Tensor
+        self, h: Tensor, frames: Tensor, weights: Tensor, past: Tensor | None = None
     ) -> tuple[Tensor, Tensor | None]:
-        """`weighted_score` and, with `end`, the `end_logits`; some outputs compute both at once."""
-        score = self.weighted_score(h, frames, weights, past)
-        return score, self.end_logits(self.end_rows(h)) if self.end else None
+        """The sum of `score` times weights (T, B) and, with `end`, the `end_logits`."""
+        total = self._compiled(h, frames, past, weights)
+        if total is None:
+            total = torch.dot(self.score(h, frames, past).reshape(-1), weights.reshape(-1))
+        return total, self.end_logits(self.end_rows(h)) if self.end else None
 
     def loss(
         self, h: Tensor, frames: Tensor, past: Tensor, weights: Tensor, lengths: NDArray[np.int64]
@@ -218,11 +211,11 @@ class Output(nn.Module, ABC):
         """Lines of text for its own among all `figures`, as `seqmodel eval` prints them."""
         return figure_lines(figures, END_LABELS)
 
-    @abstractmethod
     def draw(
         self, parameters: Tensor, past: Tensor, uniforms: Tensor, temperature: float
     ) -> Tensor:
         """Draw frames (B, F), given `forward(h)` and the rest as in `draw_frame`."""
+        raise NotImplementedError
 
     def draw_frame(self, h: Tensor, past: Tensor, uniforms: Tensor, temperature: float) -> Drawn:
         """Draw a frame of each piece: the specification of sampling.

@@ -32,8 +32,7 @@ class OutputEntry:
 
     def load(self, model: str) -> "type[Output]":
         """The class for a model, imported."""
-        found: type[Output] = resolve_name(self.classes[MODELS[model].like or model])
-        return found
+        return resolve_name(self.classes[MODELS[model].like or model])
 
 
 # The first output that fits a model and a medium's frames is the default for them.

@@ -83,10 +83,6 @@ class SampleBlocksOutput(Output):
             context=frame.context,
         )
 
-    @abstractmethod
-    def forward(self, h: Tensor) -> Tensor:
-        """The parameters of the frame's distribution, from h (..., H)."""
-
     def end_logits(self, h: Tensor) -> Tensor:
         assert self.ending is not None
         logits: Tensor = self.ending(h)

@@ -57,7 +57,7 @@ class MarksDraw:
         numbers = np.zeros((*to_draw.shape, len(levels)))
         numbers[to_draw] = uniforms.take(int(to_draw.sum()), len(levels))
         assert carry.levels is not None
-        after, window = self._marks.split(carry.levels), self._model.window(1)
+        after, window = carry.levels.clone(), self._model.window(1)
         for begin in range(0, len(frames), window):
             stretch = slice(begin, begin + window)
             line = torch.from_numpy(frames[stretch, :F].astype(np.float64))
@@ -66,15 +66,16 @@ class MarksDraw:
             window_levels = {name: level[stretch] for name, level in levels.items()}
             for k, (name, mark) in enumerate(self._outputs.items()):
                 uniform = numbers[stretch, ..., k][window_levels[name] == TO_DRAW]
-                window_levels[name][:], after[name] = mark.draw(
-                    h, window_levels[name], window_levels, after[name], uniform, self._temperature
-                )
+                window_levels[name][:], after[:, mark.place] = mark.draw(
+                    h, window_levels[name], window_levels, after[:, mark.place], uniform,
+                    self._temperature,
+                )  # fmt: skip
         marked = _padded(frames)
         marks = marks_in(marked)
         for name, level in levels.items():  # numbers of their own stay
             drawn = self._number_of_level[name][level[:, 0].clamp(min=0).numpy()]
             marks[name][:] = np.where(drawn > 0, np.where(marks[name] > 0, marks[name], drawn), 0)
-        return marked, carry._replace(levels=self._marks.joined(after))
+        return marked, carry._replace(levels=after)
 
     def _levels(self, frames: NDArray[np.uint8]) -> dict[str, Tensor]:
         """`Marks.levels_of` for a piece (T, F), or (T, F + M) with marks."""

@@ -50,21 +50,25 @@ def check_backend(name: str) -> str:
     return name
 
 
-def _find(name: str, case: Case) -> Backend | None:
-    """The backend called `name`, or the first for `auto`, that can run the case, if any."""
-    candidates = BACKENDS.values() if name == AUTO else [BACKENDS[check_backend(name)]]
-    for backend in candidates:
-        if backend.unsupported_reason(case) is None:
-            return backend
-    return None
+def _find(name: str, case: Case) -> tuple[Backend | None, dict[str, str]]:
+    """The backend called `name`, or the first for `auto`, that can run the case, if any.
+
+    Also why those tried before cannot, by name.
+    """
+    reasons: dict[str, str] = {}
+    for candidate in BACKENDS if name == AUTO else [check_backend(name)]:
+        reason = BACKENDS[candidate].unsupported_reason(case)
+        if reason is None:
+            return BACKENDS[candidate], reasons
+        reasons[candidate] = reason
+    return None, reasons
 
 
 def backend_for(name: str, case: Case) -> Backend:
     """The backend by name (`auto`: the first that can run the case); UsageError, no fallback."""
-    backend = _find(name, case)
+    backend, reasons = _find(name, case)
     if backend is None:
-        reason = BACKENDS[name].unsupported_reason(case)
-        raise UsageError(f"the {name} backend cannot run {case.spec.name} here: {reason}")
+        raise UsageError(f"the {name} backend cannot run {case.spec.name} here: {reasons[name]}")
     return backend
 
 
@@ -84,13 +88,10 @@ def why(case: Case) -> tuple[str, str]:
     Second derivatives are not covered: `cpu` computes them by the specification, and `torch-nn`
     raises an error.
     """
-    reasons: list[str] = []
-    for backend in BACKENDS.values():
-        reason = backend.unsupported_reason(case)
-        if reason is None:
-            return backend.name, "; ".join(reasons) or "the first choice"
-        reasons.append(f"not {backend.name}: {reason}")
-    raise AssertionError("the specification runs every case")
+    backend, reasons = _find(AUTO, case)
+    assert backend is not None  # the specification runs every case
+    texts = (f"not {name}: {reason}" for name, reason in reasons.items())
+    return backend.name, "; ".join(texts) or "the first choice"
 
 
 def choose_device(option: str, case: Case, backend: str = AUTO) -> torch.device:
@@ -110,7 +111,7 @@ def choose_device(option: str, case: Case, backend: str = AUTO) -> torch.device:
     if not torch.cuda.is_available():
         backend_for(backend, cpu)
         return cpu.device
-    on_cpu, on_gpu = _find(backend, cpu), _find(backend, gpu)
+    (on_cpu, _), (on_gpu, _) = _find(backend, cpu), _find(backend, gpu)
     if on_gpu is None or on_gpu is specification.BACKEND:
         return cpu.device
     slower = on_cpu is not None and cpu_seconds(case) <= gpu_seconds(case)

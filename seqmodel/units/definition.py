@@ -118,8 +118,7 @@ def _mixed(state: str, new: str, p: float | None) -> Node:
 
 def state_of(names: tuple[str, ...], tensors: tuple[Any, ...]) -> tuple[Any, ...]:
     """A named tuple of tensors; pickles as a call of this function."""
-    state: tuple[Any, ...] = _state_type(names)(*tensors)
-    return state
+    return _state_type(names)(*tensors)
 
 
 @cache

@@ -185,8 +185,7 @@ class Unit(Layer):
             return parts[0]
         if form.kind == "rank":
             return parts[0] @ parts[1]
-        blocks: Tensor = torch.block_diag(*parts)  # type: ignore[no-untyped-call]
-        return blocks
+        return torch.block_diag(*parts)  # type: ignore[no-untyped-call]
 
     def get_extra_state(self) -> Tensor:
         """The unit's equations and activations as bytes, since safetensors stores only tensors."""
@@ -279,8 +278,7 @@ class Unit(Layer):
                 )
 
     def _state(self, tensors: Sequence[Tensor]) -> UnitState:
-        state: UnitState = self.spec.state_type(*tensors)
-        return state
+        return self.spec.state_type(*tensors)
 
     def _cast(self, tensor: Tensor) -> Tensor:
         """Convert like autocast: floats, except doubles, to the type of the weights."""

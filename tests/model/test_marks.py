@@ -181,8 +181,8 @@ def test_what_a_strike_reads_follows_from_all_strikes_before(kind, dtype, by_par
     levels, parts = random_levels(T, B, D, seed=3), random_levels(T, B, D, seed=3).clamp(max=3)
     parts = torch.where(parts > 0, 1 + (parts + torch.arange(D)) % 3, parts)
     parts[0], parts[-1, 0] = UNKNOWN, UNKNOWN
-    counts, memory = (levels > 0).sum((0, 2)), nothing(output, B).to(dtype)
-    features, _ = output._features(levels, {"part": parts}, memory, counts)
+    memory = nothing(output, B).to(dtype)
+    features, _ = output._features(levels, {"part": parts}, memory)
     pieces = [(levels[:, b].numpy(), parts[:, b].numpy()) for b in range(B)]
     expected = [
         row

@@ -52,9 +52,9 @@ def test_nothing_is_scored_or_drawn_without_the_frames_before():
     h, frames, weights = torch.zeros(2, 1, 4), torch.zeros(2, 1, 6), torch.ones(2, 1)
     for attempt in (
         lambda: output.score(h, frames),
-        lambda: output.weighted_score(h, frames, weights),
+        lambda: output.weighted(h, frames, weights),
         lambda: output.nats(output(h), frames),
-        lambda: output.draw(output(h), None, torch.zeros(2, 1, 7), 1.0),
+        lambda: output.draw_frame(h[:, 0], None, torch.zeros(2, 7), 1.0),
     ):
         with pytest.raises(ValueError, match="given the frames before"):
             attempt()
@@ -80,7 +80,7 @@ def test_a_uniform_below_the_probability_is_a_note(temperature, onsets):
         sounds, again = expected.chunk(2, 1)
         expected = torch.cat([sounds, sounds & (again | (past[:, :4] == 0))], 1)
     output, h = identity(8 // (1 + onsets), onsets=onsets), logits.expand(500, 9)
-    assert torch.equal(output.draw(h, past, uniforms, temperature) > 0, expected)
+    assert torch.equal(output.draw_frame(h, past, uniforms, temperature).frame > 0, expected)
     ends = output.ends(h, uniforms)  # ignores temperature
     assert torch.equal(ends, uniforms[:, 8] < torch.sigmoid(torch.tensor(-1.0)))
 

@@ -57,10 +57,22 @@ def test_nats_of_a_confident_model_are_exact(dtype):
         assert nats.item() == pytest.approx(exact, rel=2 * torch.finfo(dtype).eps)
 
 
+class Train:
+    """A training split, as far as an output without onsets reads it."""
+
+    frames = 100
+
+    def totals(self):
+        return np.array([0, 1, 30, 99, 100])
+
+    def __len__(self):
+        return 4
+
+
 def test_it_starts_at_the_independent_marginals():
     """Whatever the hidden units do initially, and for any lower notes."""
     output = NadeOutput(H, 5, 7, end=True)
-    output.start_at_marginals(np.array([0, 1, 30, 99, 100]), frames=100, pieces=4)
+    output.start_at(Train())
     h, frames = torch.zeros(32, 1, H), (torch.rand(32, 1, 5) < 0.5).float()
     p = torch.sigmoid(output.note_logits(h, frames)).squeeze(1)
     expected = [(n + 0.5) / 101 for n in [0, 1, 30, 99, 100]]

@@ -102,16 +102,10 @@ class Graph:
         self._inputs.append(helper.make_tensor_value_info(name, kind, list(shape)))
         return Symbol(self, name, double=kind == DOUBLE)
 
-    def output(
-        self, name: str, value: Symbol, shape: Sequence[int | str], kind: int = FLOAT
-    ) -> None:
+    def output(self, name: str, value: Symbol, *shape: int | str, kind: int = FLOAT) -> None:
         """Declare a value as an output."""
         self._nodes.append(helper.make_node("Identity", [value.name], [name], name))
-        self._outputs.append(helper.make_tensor_value_info(name, kind, list(shape)))
-
-    def result(self, name: str, value: Symbol, *shape: int, kind: int = FLOAT) -> None:
-        """Declare an output with this shape for each row."""
-        self.output(name, value, [ROWS, *shape], kind)
+        self._outputs.append(helper.make_tensor_value_info(name, kind, shape))
 
     def with_states(
         self, shapes: Mapping[str, Sequence[int]],
@@ -121,7 +115,7 @@ class Graph:
         states = [self.input(f"state.{name}", shape, kind) for name, shape in shapes.items()]
         after, outputs = run(states)
         for (name, shape), value in zip(shapes.items(), after, strict=True):
-            self.output(f"new.{name}", value, shape, kind)
+            self.output(f"new.{name}", value, *shape, kind=kind)
         return outputs
 
     def to_proto(self, name: str) -> GraphProto:

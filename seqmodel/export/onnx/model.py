@@ -44,8 +44,7 @@ def export_graph(run: Run) -> bytes:
         producer_version=seqmodel.__version__,
     )
     helper.set_model_props(model, _facts(run))
-    serialized: bytes = model.SerializeToString()
-    return serialized
+    return model.SerializeToString()
 
 
 def _graph(model: SequenceModel) -> Graph:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from torch import nn
 
-from seqmodel.export.onnx.graph import BOOL, DOUBLE, FLOAT, INT64, Graph, Step, Symbol, Value
+from seqmodel.export.onnx.graph import BOOL, DOUBLE, FLOAT, INT64, ROWS, Graph, Step, Symbol, Value
 from seqmodel.export.onnx.units import array, over_time
 from seqmodel.media.audio import mu_law
 from seqmodel.outputs.bernoulli import BernoulliOutput, TiedBernoulliOutput
@@ -67,8 +67,8 @@ def add_end_results(g: Graph, logits: Symbol, reading: Reading) -> None:
     ended = g.reshape(reading.uniforms[:, -1:], -1) < g("Sigmoid", logits)
     if reading.last is not None:
         ended = ended & reading.last
-    g.result("end_logits", logits)
-    g.result("ended", ended, kind=BOOL)
+    g.output("end_logits", logits, ROWS)
+    g.output("ended", ended, ROWS, kind=BOOL)
 
 
 # ---- over notes
@@ -208,8 +208,8 @@ def _at_once(g: Graph, output: NotesOutput, logits: Symbol, reading: Reading) ->
 
 
 def _frame(g: Graph, output: NotesOutput, logits: Symbol, drawn: Symbol) -> None:
-    g.result("drawn", drawn, output.frame_size)
-    g.result("logits", logits, output.frame_size)
+    g.output("drawn", drawn, ROWS, output.frame_size)
+    g.output("logits", logits, ROWS, output.frame_size)
 
 
 def _frame_end(g: Graph, output: NotesOutput, columns: Symbol, reading: Reading) -> None:
@@ -236,12 +236,14 @@ def _gaussian(g: Graph, output: GaussianMixtureOutput, reading: Reading) -> None
     logits, scales = g.squeeze(first, 1), g("Exp", log_scales) + output.floor
     chosen = g.unsqueeze(_choose(g, logits, reading.uniforms[:, :1], reading), 1)
     mean, scale = (g.squeeze(_pick(g, values, chosen), 2) for values in (means, scales))
-    noise = _normal(g, reading.uniforms[:, 1:]) * reading.temperature
+    # ONNX has no inverse of Erf.
+    inside = g.cast(_inside(g, reading.uniforms[:, 1:]), DOUBLE)
+    noise = g.cast(normal_quantile(inside), FLOAT) * reading.temperature
     drawn = _nearest(g, (mean + scale * noise) * output.deviation + output.mean, LEVEL_STEP)
-    g.result("drawn", unless_given(g, drawn, reading.given), F)
-    g.result("logits", logits, K)
-    g.result("means", means * output.deviation + output.mean, F, K)
-    g.result("scales", scales * output.deviation, F, K)
+    g.output("drawn", unless_given(g, drawn, reading.given), ROWS, F)
+    g.output("logits", logits, ROWS, K)
+    g.output("means", means * output.deviation + output.mean, ROWS, F, K)
+    g.output("scales", scales * output.deviation, ROWS, F, K)
 
 
 def _sample_logistic(g: Graph, output: SampleLogisticOutput, reading: Reading) -> None:
@@ -263,10 +265,10 @@ def _sample_logistic(g: Graph, output: SampleLogisticOutput, reading: Reading) -
     deviation = deviation * g("Where", coldest, 1.0, size_at_one / size_now)
     is_fine = (rounding < fine) | coldest
     drawn = _nearest(g, anchor + deviation, g("Where", is_fine, LEVEL_STEP, spacing))
-    g.result("means", means + anchor, K)
-    g.result("scales", scales, K)
-    g.result("spacing", spacing, 1)
-    g.result("fine_share", fine, 1)
+    g.output("means", means + anchor, ROWS, K)
+    g.output("scales", scales, ROWS, K)
+    g.output("spacing", spacing, ROWS, 1)
+    g.output("fine_share", fine, ROWS, 1)
     _sample(g, output, h, reading, drawn, logits)
 
 
@@ -281,8 +283,8 @@ def _categorical(g: Graph, output: CategoricalOutput, reading: Reading) -> None:
 def _sample(
     g: Graph, output: SampleWiseOutput, h: Symbol, reading: Reading, drawn: Symbol, logits: Symbol
 ) -> None:
-    g.result("drawn", unless_given(g, drawn, reading.given), 1)
-    g.result("logits", logits, output.components)
+    g.output("drawn", unless_given(g, drawn, reading.given), ROWS, 1)
+    g.output("logits", logits, ROWS, output.components)
     if output.ending is not None:
         add_end_results(g, linear(g, output.ending, h), reading)
 
@@ -319,11 +321,6 @@ def _mean_size(
 def _inside(g: Graph, uniforms: Symbol) -> Symbol:
     """Uniforms such that neither u nor 1 - u is 0."""
     return g("Clip", uniforms, 2.0**-54, 1 - 2.0**-24)
-
-
-def _normal(g: Graph, uniforms: Symbol) -> Symbol:
-    """The inverse of the normal's cumulative distribution; ONNX has no inverse of Erf."""
-    return g.cast(normal_quantile(g.cast(_inside(g, uniforms), DOUBLE)), FLOAT)
 
 
 OUTPUTS: Mapping[type, Callable[..., None]] = {

@@ -49,8 +49,7 @@ _SLOPE = {"alpha": 1 / 6, "beta": 0.5}
 
 def array(weight: Tensor) -> NDArray[np.float32]:
     """A weight as stored in the graph."""
-    converted: NDArray[np.float32] = weight.detach().cpu().float().numpy()
-    return converted
+    return weight.detach().cpu().float().numpy()
 
 
 def over_time(

@@ -128,7 +128,7 @@ class Library:
     Attributes:
         source: its IR.
         names: the names by which other modules call its functions, by their names here.
-        called: the libraries that it calls.
+        calls: the libraries that it calls.
     """
 
     def __init__(self, module: Any) -> None:

@@ -180,8 +180,7 @@ class Vector:
             rest = terms[-1:] if len(terms) % 2 else []
             terms, power = [power * high + low for low, high in pairs] + rest, power * power
         low, high = terms
-        total: Vector = power * high + low
-        return total
+        return power * high + low
 
 
 @dataclass(frozen=True)

@@ -71,13 +71,11 @@ class Arena:
 
     def memory(self) -> NDArray[np.uint8]:
         """Memory for one more user, uninitialised."""
-        memory: NDArray[np.uint8] = self.memories(1)[0]
-        return memory
+        return self.memories(1)[0]
 
     def memories(self, users: int) -> NDArray[np.uint8]:
         """Memory for several users, one row each, uninitialised."""
-        memory: NDArray[np.uint8] = torch.empty(users, self.size, dtype=torch.uint8).numpy()
-        return memory
+        return torch.empty(users, self.size, dtype=torch.uint8).numpy()
 
 
 Value = int | Tensor | Slot | None
@@ -175,8 +173,7 @@ class CallFields:
 
     def for_user(self, memory: NDArray[np.uint8]) -> NDArray[np.int64]:
         """The fields for the user whose arena this is."""
-        fields: NDArray[np.int64] = self._values + memory.ctypes.data * self._is_slot
-        return fields
+        return self._values + memory.ctypes.data * self._is_slot
 
     def columns(self, slot: Slot) -> list[int]:
         """The indices of the fields that hold this slot's address."""

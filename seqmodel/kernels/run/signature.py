@@ -152,8 +152,7 @@ class Signature:
         scope |= {"WIDTH": panel_width(w_bytes), "LANES": vector_lanes(itemsize)}
         scope["SPACING"] = spacing(itemsize)
         exec(head + "".join(f"    {line}\n" for line in lines), scope)
-        layout: Layout = scope[self.name]
-        return layout
+        return scope[self.name]
 
 
 def _fail(
