@@ -306,7 +306,9 @@ class Original:
             if t == begin:
                 on = own[0] if given[t, row] else -1
             elif given[t, row]:
-                if begun[t, row] and (on < 0 or self._is_drawn_strike(t, row, given)):
+                # A strike that is not the file's: what is drawn lasts until then.
+                drawn = not given[t - 1, row] and (t, row) not in self._begins
+                if begun[t, row] and (on < 0 or drawn):
                     parts += [(on, int(ticks[t]))] if on >= 0 else []
                     on, since = int(ticks[t]), t
             elif on >= 0 and not holds[t, row]:
@@ -321,10 +323,6 @@ class Original:
             own_end = t == until and silent > ticks[t - 1]  # not if the file is cut off before
             parts.append((on, silent if own_end else self._end(t, row, given, ticks)))
         return [(on, own[1] if on < own[1] <= off <= silent else off) for on, off in parts]
-
-    def _is_drawn_strike(self, t: int, row: int, given: NDArray[np.bool_]) -> bool:
-        """Whether a strike of a given note is not the file's: what is drawn lasts until then."""
-        return not given[t - 1, row] and (t, row) not in self._begins
 
     def _end(self, frame: int, row: int, given: NDArray[np.bool_], ticks: NDArray[np.int64]) -> int:
         """The tick where what sounds up to a frame ends: that of the file's own note, if any."""
@@ -425,6 +423,7 @@ class Original:
         targets = dict[int, tuple[int, int]]()
         for k, part in parts.items():
             same = [n for n in nearby if numbers[n] == k + 1] or nearby
+            most = _commonest(self._score.channel[same].tolist())
             (track, own), head = self._track_named(part.name), list[bytes]()
             if track is None:
                 track = max([len(self._names), *(number + 1 for number in added)])
@@ -434,26 +433,23 @@ class Original:
             if self._frame.kit:
                 channel = DRUM_CHANNEL
             elif own or not free:
-                (channel,) = _commonest(own) or self._channel_of_most(same) or [0]
+                (channel,) = _commonest(own) or most or [0]
             else:
                 channel = free[0]
-                head += self._sound(channel, part.program if names else None, same, first)
+                head += self._sound(channel, part.program if names else None, most, first)
             added[track] += [(0, smf.FIRST, event) for event in head]
             targets[k] = track, channel
         return targets
 
-    def _channel_of_most(self, notes: Sequence[int]) -> list[int]:
-        return _commonest(self._score.channel[notes].tolist())
-
     def _sound(
-        self, channel: int, program: int | None, nearby: Sequence[int], tick: int
+        self, channel: int, program: int | None, like: Sequence[int], tick: int
     ) -> Iterator[bytes]:
-        """The events that give a channel the sound, at a tick, of that of most notes `nearby`.
+        """The events that give a channel the sound that one of the file, if any, has at a tick.
 
         Volume and pan, where stated, and the program with its bank, unless a `program` is given.
         """
-        events, most = self._file.events, self._channel_of_most(nearby)
-        told = [kind | channel for channel in most for kind in (smf.CONTROL, smf.PROGRAM)]
+        events = self._file.events
+        told = [kind | channel for channel in like for kind in (smf.CONTROL, smf.PROGRAM)]
         numbers = np.flatnonzero(np.isin(events.status, told) & (events.ticks <= tick))
         numbers = numbers[np.argsort(events.ticks[numbers], kind="stable")]
         at, kinds = events.at[numbers], events.status[numbers] & 0xF0
