@@ -216,7 +216,7 @@ class Music(Medium):
     corpus = lazily("seqmodel.media.music.corpus:MusicCorpus")
     baselines = lazily("seqmodel.media.music.evaluation:baseline_nats_per_frame")
     copies = lazily("seqmodel.media.music.copies:shares_in_train")
-    voices = lazily("seqmodel.media.music.voices:voices_cost")
+    voices = lazily("seqmodel.media.music.evaluation:voices_cost")
     prepare_advice = lazily("seqmodel.media.music.contents:prepare_advice")
     inspect_file = lazily("seqmodel.media.music.inspection:inspect_file")
     file_lines = lazily("seqmodel.media.music.inspection:file_lines")
