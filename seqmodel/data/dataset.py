@@ -202,7 +202,7 @@ class Split:
     def of(
         cls, name: str, frame: FrameDefinition, pieces: Sequence[Piece], rows: Shard | NDArray[Any]
     ) -> "Split":
-        """The split of `pieces`, which `row_count` holds one after another."""
+        """The split of `pieces`, which `rows` holds one after another."""
         lengths = np.array([0, *(piece.frames for piece in pieces)], np.int64)
         return cls(name, frame, pieces, rows, np.cumsum(lengths)[:-1] * frame.rows_per_frame)
 

@@ -15,17 +15,13 @@ from typing import NamedTuple
 from seqmodel.data.dataset import DATASET_FOLDER
 from seqmodel.errors import SeqmodelError, UsageError, reason
 from seqmodel.files import SYSTEM_FILES, read_bytes
-from seqmodel.media.definitions import Medium
+from seqmodel.media.definitions import SPLIT_NAMES, Medium
 from seqmodel.media.input import CONVERTERS, rejection
 from seqmodel.media.labels import Labels
 from seqmodel.media.registry import MEDIA, medium_of_file
 from seqmodel.media.words import plural
 
-SPLIT_FOLDERS = {
-    **dict.fromkeys(("train", "training"), "train"),
-    **dict.fromkeys(("valid", "validation", "val", "dev", "eval"), "valid"),
-    **dict.fromkeys(("test", "testing"), "test"),
-}
+SPLIT_FOLDERS = {**SPLIT_NAMES, "eval": "valid"}
 """Folder names in lower case -> the split of the files in them. If another folder is valid and none
 is test, as with train, dev and eval, the files in eval are test."""
 MAX_VALUES = 1000

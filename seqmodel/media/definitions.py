@@ -36,9 +36,9 @@ class Option:
 
     name: str
     """As a Python name: "clip_seconds" for --clip-seconds."""
-    kind: type
-    """int, float, str, Path, or bool for a flag."""
     help: str
+    kind: type = str
+    """int, float, str, Path, or bool for a flag."""
     metavar: str | None = None
     choices: tuple[str, ...] = ()
     least: float | None = None
@@ -58,6 +58,12 @@ class Option:
 
 
 SPLITS = ("train", "valid", "test")
+SPLIT_NAMES = {
+    **dict.fromkeys(("train", "training"), "train"),
+    **dict.fromkeys(("valid", "validation", "val", "dev"), "valid"),
+    **dict.fromkeys(("test", "testing"), "test"),
+}
+"""What folders and files call them, in lower case."""
 
 # ---- what is stored -----------------------------------------------------------------------------
 

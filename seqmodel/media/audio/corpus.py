@@ -3,7 +3,7 @@
 import hashlib
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
@@ -142,6 +142,8 @@ class AudioCorpus:
             source = path.as_posix()
             names = [f"{source}#piece/{k}" if cut else source for k in range(len(lengths))]
 
+            self._pauses.begin_recording()
+
             def read_rows(begin: int, end: int) -> Iterator[NDArray[Any]]:
                 block = -(-COPY_SAMPLES // size)
                 row_bytes = layout.row_dtype.itemsize * size
@@ -158,21 +160,15 @@ class AudioCorpus:
                 pieces=list(zip(names, lengths, strict=True)),
                 rows=read_rows,
                 repairs=converted.repairs,
-                on_train_rows=self._train_counter(),
+                on_train_rows=self._count_in_train,
             )
 
-    def _train_counter(self) -> Callable[[NDArray[Any]], None]:
-        """What counts the samples of a recording that are in train."""
-        count_pauses = self._pauses.recording_counter()
-
-        def count(rows: NDArray[Any]) -> None:
-            levels = to_levels(self._layout.decode(rows)).astype(np.int64)
-            self._count += levels.size
-            self._sum += int(levels.sum())
-            self._squares += int((levels**2).sum())
-            count_pauses(np.abs(levels.ravel()))
-
-        return count
+    def _count_in_train(self, rows: NDArray[Any]) -> None:
+        levels = to_levels(self._layout.decode(rows)).astype(np.int64)
+        self._count += levels.size
+        self._sum += int(levels.sum())
+        self._squares += int((levels**2).sum())
+        self._pauses.count(np.abs(levels.ravel()))
 
 
 class _Pauses:
@@ -183,22 +179,20 @@ class _Pauses:
         powers = int(PAUSE_LEVEL * FULL_SCALE).bit_length()
         self._unit, self._lengths = unit, {1 << k: Counter[int]() for k in range(powers)}
 
-    def recording_counter(self) -> Callable[[NDArray[np.int64]], None]:
-        """What counts those of a recording, called with its absolute levels (n,) in order."""
-        seen, begun = 0, {level: np.array([0]) for level in self._lengths}  # not over so far
+    def begin_recording(self) -> None:
+        self._seen, self._begun = 0, {level: np.array([0]) for level in self._lengths}
 
-        def count(levels: NDArray[np.int64]) -> None:
-            nonlocal seen
-            for level, lengths in self._lengths.items():
-                quiet = np.append(len(begun[level]) > 0, levels <= level)
-                changes = np.append(begun[level], seen + np.flatnonzero(quiet[1:] != quiet[:-1]))
-                pauses = np.diff(changes)[::2]
-                units = -(-pauses // self._unit)
-                lengths.update(units[units >= MIN_PAUSE_UNITS].tolist())
-                begun[level] = changes[2 * len(pauses) :]
-            seen += len(levels)
-
-        return count
+    def count(self, levels: NDArray[np.int64]) -> None:
+        """Count those that end in the next absolute levels (n,) of the recording."""
+        for level, lengths in self._lengths.items():
+            begun = self._begun[level]  # not over so far, if any is
+            quiet = np.append(len(begun) > 0, levels <= level)
+            changes = np.append(begun, self._seen + np.flatnonzero(quiet[1:] != quiet[:-1]))
+            pauses = np.diff(changes)[::2]
+            units = -(-pauses // self._unit)
+            lengths.update(units[units >= MIN_PAUSE_UNITS].tolist())
+            self._begun[level] = changes[2 * len(pauses) :]
+        self._seen += len(levels)
 
     def longest(self, level: int) -> int | None:
         """See `FrameDefinition.longest_pause`, where sounds exceed this level."""

@@ -51,21 +51,20 @@ class Audio(Medium):
     paper_params = 169_000
     prepare_options = (
         Option(
-            "rate", int, "Sample rate.  [default: that of the files, if all agree]", metavar="HZ"
+            "rate", "Sample rate.  [default: that of the files, if all agree]", int, metavar="HZ"
         ),
-        Option("context", int, f"Samples to predict a frame from.  [default: {CONTEXT}]"),
-        Option("frame", int, f"Samples per frame.  [default: {FRAME_SIZE}]"),
+        Option("context", f"Samples to predict a frame from.  [default: {CONTEXT}]", int),
+        Option("frame", f"Samples per frame.  [default: {FRAME_SIZE}]", int),
         Option(
             "levels",
-            str,
             "linear: 16 bits. mu-law: 8 bits, companded, as in WaveNet.  [default: linear]",
             choices=("linear", "mu-law"),
         ),
         Option(
             "clip_seconds",
-            float,
             "Cut longer recordings into clips of this length; 0: keep them whole.  [default: "
             f"{CLIP_SECONDS:g}]",
+            float,
             metavar="SECONDS",
         ),
     )

@@ -1,7 +1,7 @@
 """What MIDI files hold besides notes on a grid: their timing, key and contents, summed up."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -118,10 +118,11 @@ class Timing:
         counted = dict[Grid, int]()
 
         def count(*grids: Grid) -> bool:
-            """Whether on one of them, all of beats or in seconds, lies at least half."""
-            if new := [grid for grid in grids if grid not in counted]:
-                at = in_beats if new[0].steps_per_beat else on
-                counted.update(zip(new, self._count(score, at, repeats, new), strict=True))
+            """Whether on one of them lies at least half."""
+            for grid in grids:
+                if grid not in counted:
+                    at = in_beats if grid.steps_per_beat else on
+                    counted[grid] = self._count(score, at, repeats, grid)
             return max(counted[grid] for grid in grids) >= PULSE_SHARE * notes
 
         count(self._grid)
@@ -143,39 +144,30 @@ class Timing:
         self._merged.update(other._merged)
 
     def _count(
-        self, score: Score, on: NDArray[np.int64], repeats: NDArray[np.bool_], grids: Sequence[Grid]
-    ) -> list[int]:
-        """How many onsets (N,) lie on each grid, all of beats or all in seconds.
-
-        `repeats` (N - 1,): which repeat the note before.
-        """
-        tolerance = np.full((len(grids), 1), ON_GRID)
-        if grids[0].steps_per_beat:
-            steps = np.array([[grid.steps_per_beat] for grid in grids], np.int64)
-            place = on * steps / score.ticks_per_unit
+        self, score: Score, on: NDArray[np.int64], repeats: NDArray[np.bool_], grid: Grid
+    ) -> int:
+        """How many onsets (N,) lie on a grid; `repeats` (N - 1,): which repeat the note before."""
+        place, tolerance = score.frame_positions(on, grid), ON_GRID
+        if steps := grid.steps_per_beat:
+            tolerance = max(ON_GRID, min(steps / (2 * score.ticks_per_unit), ROUNDED))
             at = np.searchsorted(score.tempo_tick, on, side="right") - 1
             step = score.tempo[at] / 1e6 / steps
-            tolerance = np.maximum(ON_GRID, np.minimum(steps / (2 * score.ticks_per_unit), ROUNDED))
         else:
-            step = np.array([[grid.seconds_per_frame(1.0)] for grid in grids])
-            place = score.seconds_at(on) / step
+            step = np.array(grid.seconds_per_frame(1.0))
         frame = np.floor(place + 0.5)
         away = np.abs(place - frame)
         on_grid = away <= tolerance + 1e-9
         away *= step
-        merged = repeats & (frame[:, 1:] == frame[:, :-1])
-        each = on_grid, merged, on_grid | (away <= NEAR_SECONDS)
-        counts = np.array([np.count_nonzero(mask, axis=1) for mask in each]).T.tolist()
-        for k, (grid, (exact, joined, near)) in enumerate(zip(grids, counts, strict=True)):
-            self._on[grid] += exact
-            self._merged[grid] += joined
-            if grid not in FREE_GRIDS:
-                self._near[grid] += near
-            if grid == self._grid:
-                self._seconds_off += float(away[k][~on_grid[k]].sum())
-            if grid == TRIPLETS:
-                self._triplets += int(np.count_nonzero(on_grid[k] & (frame[k] % 3 > 0)))
-        return [exact for exact, *_ in counts]
+        exact = int(np.count_nonzero(on_grid))
+        self._on[grid] += exact
+        self._merged[grid] += int(np.count_nonzero(repeats & (frame[1:] == frame[:-1])))
+        if grid not in FREE_GRIDS:
+            self._near[grid] += int(np.count_nonzero(on_grid | (away <= NEAR_SECONDS)))
+        if grid == self._grid:
+            self._seconds_off += float(away[~on_grid].sum())
+        if grid == TRIPLETS:
+            self._triplets += int(np.count_nonzero(on_grid & (frame % 3 > 0)))
+        return exact
 
     def to_json(self) -> dict[str, Any]:
         suggestion = self.suggestion()

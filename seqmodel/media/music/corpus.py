@@ -207,10 +207,11 @@ class MusicCorpus:
             of_score, programs = parts_of_notes(score, names)
             parts = of_score[piece.placed.chosen]
             others = bool((parts == len(names)).any())
-        facts = {"transposed": piece.transposed}
-        prepared = self._prepare(piece.frames, piece.content_hash, facts, score)
-        tally = piece.placed.tally(piece.frames, parts)
-        return prepared._replace(tally=tally, contents=contents, programs=programs, others=others)
+        return self._prepare(
+            piece.frames, piece.content_hash, {"transposed": piece.transposed}, score,
+            tally=piece.placed.tally(piece.frames, parts), contents=contents, programs=programs,
+            others=others,
+        )  # fmt: skip
 
     def works(self, path: Path, read: Any = None) -> Iterator[Work]:
         """The one piece of a MIDI file, or all pieces of a file of rolls."""
@@ -237,8 +238,9 @@ class MusicCorpus:
                         others = bool((marks_in(frames)["part"] == len(names)).any())
                 frames = frames if self._midi.onsets else sounding(frames)
                 # A roll has no finer grid behind it: it is its own content.
-                prepared = self._prepare(frames, _sha256(pack(roll.frames)), facts)
-                yield self._work(source, prepared._replace(others=others), split or None)
+                content_hash = _sha256(pack(roll.frames))
+                prepared = self._prepare(frames, content_hash, facts, others=others)
+                yield self._work(source, prepared, split or None)
 
     def _check_roll(self, roll: Roll) -> None:
         """SourceError unless a piece of a file of rolls says what the frames need."""
@@ -258,7 +260,7 @@ class MusicCorpus:
 
     def _prepare(
         self, frames: NDArray[np.uint8], content_hash: str, facts: dict[str, Any],
-        score: Score | None = None,
+        score: Score | None = None, **counts: Any,
     ) -> PreparedPiece:  # fmt: skip
         grid, rows, metres = self._frame.grid, self._frame.encode(frames), Metres()
         repairs = [*score.remarks] if score else []
@@ -271,34 +273,29 @@ class MusicCorpus:
                 repairs.append(f"{what}{MAX_SIGNATURES} are kept")
             if score:
                 facts["tempo"] = round(min(max(score.median_tempo, MIN_TEMPO), MAX_TEMPO), 2)
-        return PreparedPiece(rows, content_hash, _sha256(rows), facts, repairs, metres)
+        return PreparedPiece(rows, content_hash, _sha256(rows), facts, repairs, metres, **counts)
 
     def _work(self, source: str, prepared: PreparedPiece, split: str | None = None) -> Work:
         """Count what was found, and make a work of it."""
-        rows, facts, frames_seen = prepared.rows, prepared.facts, 0
+        rows, facts = prepared.rows, prepared.facts
         self._metres.update(prepared.metres, source)
         self._tally = Tally(*map(add, self._tally, prepared.tally))
         self._has_others |= prepared.others
         if prepared.contents:
             self._contents.update(prepared.contents)
 
-        def in_train(rows: NDArray[np.uint8]) -> None:
-            nonlocal frames_seen
+        def in_train(rows: NDArray[np.uint8]) -> None:  # called once: train has its beginning
             ages = packed_chord_ages(self._frame.packed(rows))
             self._longest_chord = max(self._longest_chord, int(ages.max(initial=0)))
             for name, numbers in self._frame.marks_of(rows).items():
                 of_strikes = numbers[struck(self._frame.decode(rows))]
                 self._marks[name] += np.bincount(of_strikes, minlength=MAX_NUMBER + 1)
-            if not frames_seen:
-                self._programs.update(prepared.programs)
-                if "tempo" in facts:
-                    insort(self._train_tempos, facts["tempo"])
-            begin, frames_seen = frames_seen, frames_seen + len(rows)
-            metre = facts.get("metre", [])
-            ends = [*(frame for frame, *_ in metre[1:]), frames_seen]
-            for (frame, beats, of), end in zip(metre, ends, strict=False):
-                inside = min(end, frames_seen) - max(frame, begin)
-                self._train_metres[beats, of] += max(0, inside)
+            self._programs.update(prepared.programs)
+            if "tempo" in facts:
+                insort(self._train_tempos, facts["tempo"])
+            changes = [*facts.get("metre", []), [len(rows)]]
+            for (frame, beats, of), (end, *_) in pairwise(changes):
+                self._train_metres[beats, of] += max(0, min(end, len(rows)) - frame)
 
         return Work(
             source, prepared.content_hash, prepared.frames_hash, split, [(source, len(rows))],

@@ -25,8 +25,6 @@ ENDED, NO_END, BROKEN = range(3)
 data byte without a running status."""
 
 TRACK_NAME, MARKER, SET_TEMPO, TIME_SIGNATURE, KEY_SIGNATURE = 0x03, 0x06, 0x51, 0x58, 0x59
-DECODED = np.isin(np.arange(256), (TRACK_NAME, MARKER, TIME_SIGNATURE, KEY_SIGNATURE))
-"""Which kinds of meta events are decoded one by one."""
 END_OF_TRACK = 0x2F
 TEXT = 0x01
 NOTE_OFF, NOTE_ON, AFTERTOUCH, CONTROL, PROGRAM = 0x80, 0x90, 0xA0, 0xB0, 0xC0
@@ -187,6 +185,12 @@ class Events:
         self.status = np.where(self.event < 0xF0, status, 0)
         self.channel_key = self.track << 4 | self.status & 15
         self.player = self.channel_key if in_turn else self.channel_key & 15
+
+    def metas(self, *kinds: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """The numbers of the meta events of these kinds, and where the body of each begins."""
+        numbers = np.flatnonzero(self.event == 0xFF)
+        numbers = numbers[(self.data[self.at[numbers], None] == kinds).any(axis=1)]
+        return numbers, quantities(self.data, self.at[numbers] + 1)[0]
 
     def programs(self) -> tuple[tuple[int, int, int, int], ...]:
         """(Track, channel, tick, program) of each change, a track's in order."""

@@ -22,23 +22,22 @@ from seqmodel.media.music.grid import (
 
 
 def _tempo(help: str) -> Option:
-    return Option("tempo", float, help, least=MIN_TEMPO, most=MAX_TEMPO)
+    return Option("tempo", help, float, least=MIN_TEMPO, most=MAX_TEMPO)
 
 
 SPAN = "FROM:TO"
 STEP_SECONDS = Option(
-    "step_seconds", str, "MIDI: frames of this many seconds instead.", metavar="SECONDS"
+    "step_seconds", "MIDI: frames of this many seconds instead.", metavar="SECONDS"
 )
 
 
-def _of_fill(name: str, kind: type, help: str, **more: Any) -> Option:
-    return Option(name, kind, f"With --fill: {help}", **more)
+def _of_fill(name: str, help: str, kind: type = str, **more: Any) -> Option:
+    return Option(name, f"With --fill: {help}", kind, **more)
 
 
 def _drums(default: str) -> Option:
     return Option(
         "drums",
-        str,
         "MIDI: drop channel 10, keep it as piano notes, or use only it, as the sounds of a drum "
         f"kit.  [default: {default}]",
         choices=("drop", "keep", "only"),
@@ -72,67 +71,63 @@ class Music(Medium):
     prepare_options = (
         Option(
             "steps_per_beat",
-            int,
             f"Frames per quarter note.  [default: {STEPS_PER_BEAT} for MIDI; for rolls their own "
             f"if known, or {PUBLISHED_STEPS_PER_BEAT}]",
+            int,
         ),
         STEP_SECONDS,
         Option(
             "restrike",
-            str,
             "MIDI: when a key is struck again while it sounds, end the first note there (close), "
             "or discard it.  [default: close]",
             choices=("close", "discard"),
         ),
         Option(
             "short_notes",
-            str,
             "MIDI: keep: every note fills at least one frame; drop: notes that round to none are "
             "lost, as in the published rolls.  [default: keep; with --restrike discard: drop]",
             choices=("drop", "keep"),
         ),
         Option(
             "pedal",
-            str,
             "MIDI: notes last as long as the sustain pedal holds them, or only as long as their "
             "keys are held.  [default: extend; with --no-onsets, --restrike discard or rolls: "
             "ignore]",
             choices=("extend", "ignore"),
         ),
         _drums("drop"),
-        Option("transpose_to_c", bool, "MIDI: transpose each piece's estimated tonic to C."),
+        Option("transpose_to_c", "MIDI: transpose each piece's estimated tonic to C.", bool),
         Option(
             "onsets",
-            bool,
             "MIDI: distinguish struck notes from held ones, or only sounding from silent ones.  "
             "[default: onsets, unless there are rolls, which have none]",
+            bool,
             negated=True,
         ),
         Option(
             "parts",
-            str,
             "MIDI: also learn which part each note belongs to: the first of these names, such as "
             "melody,bass, found in the name of its track or instrument, or else other. For files "
             "with voices, such as Jsb16thSeparated.npz, these are the voices' names, in order.",
             metavar="NAMES",
         ),
-        Option("tracks", bool, "MIDI: --parts with the 8 most common track names."),
-        Option("velocity", bool, "MIDI: also learn the velocity of each note."),
-        Option("timing", bool, "MIDI: also learn how far off the grid each note is."),
+        Option("tracks", "MIDI: --parts with the 8 most common track names.", bool),
+        Option("velocity", "MIDI: also learn the velocity of each note.", bool),
+        Option("timing", "MIDI: also learn how far off the grid each note is.", bool),
         Option(
             "cache",
-            Path,
             "MIDI: keep what is read of each file in this folder, which hosts can share: prepare "
             "goes on where it was interrupted, and reads only files that are new.",
+            Path,
             metavar="FOLDER",
         ),
     )
     inspect_options = (
         Option(
             "steps_per_beat",
-            int,
             "Frames per quarter note of a MIDI file, and of any rendered file.  "
             f"[default: {STEPS_PER_BEAT}; for a roll its own]",
+            int,
             least=1,
         ),
         STEP_SECONDS,
@@ -146,35 +141,34 @@ class Music(Medium):
     page_options = (
         Option(
             "fill",
-            Path,
             "Redraw a part of this file, given the rest: the part that --bars to --above select, "
             "all at once if several are given.",
+            Path,
             metavar="FILE",
         ),
         _of_fill(
             "bars",
-            str,
             "this bar, or these, including the last; the first is 1.",
             metavar=f"BAR or {SPAN}",
         ),
-        _of_fill("frames", str, "these frames, excluding the last; the first is 0.", metavar=SPAN),
-        _of_fill("time", str, "between these times, in seconds.", metavar=SPAN),
-        _of_fill("notes", str, "these notes, such as C2:B3.", metavar="NOTE or LOW:HIGH"),
-        _of_fill("below", bool, "all notes below the top voice, to harmonise a melody."),
-        _of_fill("above", bool, "all notes above the bottom voice; with --below, between."),
+        _of_fill("frames", "these frames, excluding the last; the first is 0.", metavar=SPAN),
+        _of_fill("time", "between these times, in seconds.", metavar=SPAN),
+        _of_fill("notes", "these notes, such as C2:B3.", metavar="NOTE or LOW:HIGH"),
+        _of_fill("below", "all notes below the top voice, to harmonise a melody.", bool),
+        _of_fill("above", "all notes above the bottom voice; with --below, between.", bool),
         _of_fill(
             "particles",
-            int,
             "the number of competing drafts; more fit better but take longer.  "
             f"[default: {PARTICLES}]",
+            int,
             least=1,
             most=100_000,
         ),
         _of_fill(
             "sweeps",
-            int,
             "how often to redraw, stretch by stretch, given what follows.  "
             f"[default: {SWEEPS}, or 0 if every frame to the end has a given note]",
+            int,
             least=0,
             most=1000,
         ),
@@ -186,23 +180,21 @@ class Music(Medium):
         ),
         Option(
             "metre",
-            str,
             "Time signature.  [default: that of --prime or --fill, or the most common in train]",
             metavar="BEATS/OF",
         ),
         Option(
             "transpose",
-            int,
             "Transpose by so many semitones; notes off the keyboard are folded back by octaves.",
+            int,
             metavar="SEMITONES",
             least=-60,
             most=60,
         ),
-        Option("key", str, "Transpose the estimated tonic to this, such as Eb.", metavar="NOTE"),
-        Option("flat", bool, "Play all notes equally loud."),
+        Option("key", "Transpose the estimated tonic to this, such as Eb.", metavar="NOTE"),
+        Option("flat", "Play all notes equally loud.", bool),
         Option(
             "into",
-            str,
             "The track to put drawn notes into, by name or number from 1, if the .mid is the file "
             "of --fill, or of --prime with --include-prime.  [default: a new track]",
             metavar="TRACK",
@@ -224,7 +216,7 @@ class Music(Medium):
     corpus = lazily("seqmodel.media.music.corpus:MusicCorpus")
     baselines = lazily("seqmodel.media.music.evaluation:baseline_nats_per_frame")
     copies = lazily("seqmodel.media.music.copies:shares_in_train")
-    voices = lazily("seqmodel.media.music.voices:voices_cost")
+    voices = lazily("seqmodel.media.music.evaluation:voices_cost")
     prepare_advice = lazily("seqmodel.media.music.contents:prepare_advice")
     inspect_file = lazily("seqmodel.media.music.inspection:inspect_file")
     file_lines = lazily("seqmodel.media.music.inspection:file_lines")

@@ -19,21 +19,7 @@ from numpy.typing import NDArray
 
 from seqmodel.errors import SourceError
 from seqmodel.files import open_input
-from seqmodel.media.music.events import (
-    BROKEN,
-    DECODED,
-    ENDED,
-    KEY_SIGNATURE,
-    MARKER,
-    NO_END,
-    SET_TEMPO,
-    TIME_SIGNATURE,
-    TRACK_NAME,
-    Events,
-    Track,
-    find_events,
-    quantities,
-)
+from seqmodel.media.music import events as smf
 from seqmodel.media.music.grid import DEFAULT_TEMPO, END_OF_PIECE, SMPTE_TEMPO, Grid, Restrike
 from seqmodel.media.music.metre import Metre, is_possible
 
@@ -212,7 +198,7 @@ class MidiEvents(NamedTuple):
 
     format: int
     division: int
-    events: Events
+    events: smf.Events
     repairs: Counter[str]
     more: bytes
     """The chunks after the tracks, such as lyrics in a form of their own."""
@@ -232,7 +218,7 @@ def read_events(data: bytes) -> MidiEvents:
         repairs["format 2, its patterns read one after the other"] += 1
     elif file_format > 2:
         repairs[f"unknown format {file_format} read as format 1"] += 1
-    events = Events(data, tracks, in_turn=file_format == 2)
+    events = smf.Events(data, tracks, in_turn=file_format == 2)
     return MidiEvents(file_format, division, events, repairs, _chunks(data, end))
 
 
@@ -281,12 +267,12 @@ def _parse_division(division: int) -> tuple[int, int | None]:
 
 def _find_tracks(
     data: bytes, position: int, declared: int, repairs: Counter[str]
-) -> tuple[list[Track], int]:
+) -> tuple[list[smf.Track], int]:
     """The tracks from `position` on, and where they end.
 
     No more than announced: the rest may be an earlier file's.
     """
-    tracks, end = list[Track](), position
+    tracks, end = list[smf.Track](), position
     expected = declared or len(data)  # 0: its writer never updated the header
     while len(tracks) < expected and 0 <= position <= len(data) - 8:
         size = int.from_bytes(data[position + 4 : position + 8])
@@ -316,33 +302,33 @@ def _chunks(data: bytes, start: int) -> bytes:
     return data[start:end]
 
 
-def _find_track(data: bytes, start: int, size: int, repairs: Counter[str]) -> tuple[Track, int]:
+def _find_track(data: bytes, start: int, size: int, repairs: Counter[str]) -> tuple[smf.Track, int]:
     """The track whose events begin at `start`, and the position of the next chunk."""
     stop = min(start + size, len(data))
-    track = find_events(data, start, stop)
-    if track.outcome != ENDED and stop < len(data) and not data[stop : stop + 4].isalpha():
+    track = smf.find_events(data, start, stop)
+    if track.outcome != smf.ENDED and stop < len(data) and not data[stop : stop + 4].isalpha():
         # No end of track, and no chunk where the length points: the length is wrong.
         repairs["track longer than it says"] += 1
         following = data.find(b"MTrk", stop)
-        track = find_events(data, start, following if following > 0 else len(data))
+        track = smf.find_events(data, start, following if following > 0 else len(data))
         stop = track.position
-    elif track.outcome == ENDED:
+    elif track.outcome == smf.ENDED:
         following = data.find(b"MTrk", track.position, stop + 3)
         if following > 0:
             repairs["track shorter than it says"] += 1
             stop = following
-    if track.outcome == BROKEN:
+    if track.outcome == smf.BROKEN:
         repairs["track damaged or truncated, its complete notes kept"] += 1
-    elif track.outcome == NO_END:
+    elif track.outcome == smf.NO_END:
         repairs["track without an end"] += 1
     return track, stop
 
 
-def _tempos(events: Events, repairs: Counter[str]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _tempos(
+    events: smf.Events, repairs: Counter[str]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Where each tempo begins, and its microseconds per beat: of several at one tick the last."""
-    chosen = np.flatnonzero(events.event == 0xFF)
-    chosen = chosen[events.data[events.at[chosen]] == SET_TEMPO]
-    body, _ = quantities(events.data, events.at[chosen] + 1)
+    chosen, body = events.metas(smf.SET_TEMPO)
     complete = events.end[chosen] - body >= 3
     chosen, body = chosen[complete], body[complete]
     high, middle, low = (events.data[body + k].astype(np.int64) for k in range(3))
@@ -357,30 +343,29 @@ def _tempos(events: Events, repairs: Counter[str]) -> tuple[NDArray[np.int64], N
 
 
 def _read_metas(
-    events: Events, repairs: Counter[str]
+    events: smf.Events, repairs: Counter[str]
 ) -> tuple[list[tuple[int, Metre]], list[tuple[int, str]], dict[int, str], list[int]]:
     """Time and key signatures, by track the first name it states, and where the piece ends."""
     meters, keys, names, ends = list[tuple[int, Metre]](), [], dict[int, str](), list[int]()
-    chosen = np.flatnonzero(events.event == 0xFF)
-    chosen = chosen[DECODED[events.data[events.at[chosen]]]]
-    body_at, _ = quantities(events.data, events.at[chosen] + 1)
+    decoded = smf.TIME_SIGNATURE, smf.KEY_SIGNATURE, smf.TRACK_NAME, smf.MARKER
+    chosen, body_at = events.metas(*decoded)
     kinds = events.data[events.at[chosen]]
     found = events.track[chosen], events.ticks[chosen], kinds, body_at, events.end[chosen]
     for track, tick, kind, at, end in zip(*(each.tolist() for each in found), strict=True):
         body = events.data[at:end].tobytes()
-        if kind == TIME_SIGNATURE and len(body) >= 2:
+        if kind == smf.TIME_SIGNATURE and len(body) >= 2:
             metre = body[0], 1 << body[1]
             if is_possible(metre):
                 meters.append((tick, metre))
             else:
                 repairs["impossible time signature ignored"] += 1
-        elif kind == KEY_SIGNATURE and len(body) >= 2:
+        elif kind == smf.KEY_SIGNATURE and len(body) >= 2:
             sharps, minor = struct.unpack_from("bB", body)
             if abs(sharps) <= MAX_SHARPS and minor in (0, 1):
                 keys.append((tick, FIFTHS[sharps + MAX_SHARPS + 3 * minor] + "m" * minor))
-        elif kind == TRACK_NAME:
+        elif kind == smf.TRACK_NAME:
             names.setdefault(track, body.decode(errors="replace"))
-        elif kind == MARKER and body == END_OF_PIECE:
+        elif kind == smf.MARKER and body == END_OF_PIECE:
             ends.append(tick)
     return meters, keys, names, ends
 

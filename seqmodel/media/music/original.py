@@ -19,9 +19,8 @@ still sounds and is not drawn ends, and a pressed pedal is released.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from operator import itemgetter
 from pathlib import Path
 
 import numpy as np
@@ -307,7 +306,9 @@ class Original:
             if t == begin:
                 on = own[0] if given[t, row] else -1
             elif given[t, row]:
-                if begun[t, row] and (on < 0 or self._is_drawn_strike(t, row, given)):
+                # A strike that is not the file's: what is drawn lasts until then.
+                drawn = not given[t - 1, row] and (t, row) not in self._begins
+                if begun[t, row] and (on < 0 or drawn):
                     parts += [(on, int(ticks[t]))] if on >= 0 else []
                     on, since = int(ticks[t]), t
             elif on >= 0 and not holds[t, row]:
@@ -322,10 +323,6 @@ class Original:
             own_end = t == until and silent > ticks[t - 1]  # not if the file is cut off before
             parts.append((on, silent if own_end else self._end(t, row, given, ticks)))
         return [(on, own[1] if on < own[1] <= off <= silent else off) for on, off in parts]
-
-    def _is_drawn_strike(self, t: int, row: int, given: NDArray[np.bool_]) -> bool:
-        """Whether a strike of a given note is not the file's: what is drawn lasts until then."""
-        return not given[t - 1, row] and (t, row) not in self._begins
 
     def _end(self, frame: int, row: int, given: NDArray[np.bool_], ticks: NDArray[np.int64]) -> int:
         """The tick where what sounds up to a frame ends: that of the file's own note, if any."""
@@ -416,78 +413,55 @@ class Original:
     ) -> dict[int, tuple[int, int]]:  # fmt: skip
         """The track and channel for drawn notes of each part, by its number.
 
-        What a track begins with is `added` to it. Of the file's notes `nearby` those of a part
-        decide for it, if there are any; programs are those at tick `first`.
+        The track is a new one, unless the file has one. The channel, unless the track has one, is a
+        free one, with the program of the part and the `_sound` at tick `first` of the channel of
+        most of the file's notes `nearby`, those of the part if there are any; if none is left, it
+        is that channel. What a track begins with is `added` to it.
         """
         names = [part.name for part in self._frame.parts] if self._into is None else []
         numbers, _ = parts_of_notes(self._score, names)
         targets = dict[int, tuple[int, int]]()
         for k, part in parts.items():
-            program = part.program if names else self._program(nearby, first)
-            new_track = max([len(self._names), *(number + 1 for number in added)])
             same = [n for n in nearby if numbers[n] == k + 1] or nearby
+            most = _commonest(self._score.channel[same].tolist())
+            (track, own), head = self._track_named(part.name), list[bytes]()
+            if track is None:
+                track = max([len(self._names), *(number + 1 for number in added)])
+                head.append(smf.meta(smf.TRACK_NAME, part.name.encode()))
             used_channels = {channel for _, channel in targets.values()}
-            track, channel, head = self._target_track(
-                part._replace(program=program), same, first, used_channels, new_track
-            )
-            added[track] += head
+            free = [channel for channel in self._free_channels() if channel not in used_channels]
+            if self._frame.kit:
+                channel = DRUM_CHANNEL
+            elif own or not free:
+                (channel,) = _commonest(own) or most or [0]
+            else:
+                channel = free[0]
+                head += self._sound(channel, part.program if names else None, most, first)
+            added[track] += [(0, smf.FIRST, event) for event in head]
             targets[k] = track, channel
         return targets
 
-    def _target_track(
-        self, part: Part, nearby: Sequence[int], first: int, used_channels: Set[int],
-        added_track: int,
-    ) -> tuple[int, int, list[smf.TimedEvent]]:  # fmt: skip
-        """The track and channel of drawn notes, and the events that the track begins with.
+    def _sound(
+        self, channel: int, program: int | None, like: Sequence[int], tick: int
+    ) -> Iterator[bytes]:
+        """The events that give a channel the sound that one of the file, if any, has at a tick.
 
-        The track is the `added_track`, unless the file has one; the channel has no events, is not
-        among the `used_channels` of other parts, and gets the program of the `part`, and the `_mix`
-        at tick `first` of the channel of most of the notes `nearby`. If none is left, it is that
-        channel.
+        Volume and pan, where stated, and the program with its bank, unless a `program` is given.
         """
-        (track, own), head = self._track_named(part.name), list[smf.TimedEvent]()
-        if track is None:
-            track = added_track
-            head.append((0, smf.FIRST, smf.meta(smf.TRACK_NAME, part.name.encode())))
-        if self._frame.kit:
-            return track, DRUM_CHANNEL, head
-        free = [channel for channel in self._free_channels() if channel not in used_channels]
-        if not own and free:
-            for number, value in self._mix(nearby, first):
-                head.append((0, smf.FIRST, bytes([smf.CONTROL | free[0], number, value])))
-            head.append((0, smf.FIRST, bytes([smf.PROGRAM | free[0], part.program])))
-            return track, free[0], head
-        (channel,) = _commonest(own) or self._channel_of_most(nearby) or [0]
-        return track, channel, head
-
-    def _channel_of_most(self, notes: Sequence[int]) -> list[int]:
-        return _commonest(self._score.channel[notes].tolist())
-
-    def _program(self, nearby: Sequence[int], tick: int) -> int:
-        """The program, at a tick, of the channel of most of the notes `nearby`."""
-        most = self._channel_of_most(nearby)
-        changes = [each for each in self._score.programs if each[1] in most and each[2] <= tick]
-        # Of several on a tick the last.
-        *_, program = max(reversed(changes), key=itemgetter(2), default=(PIANO,))
-        return program
-
-    def _mix(self, nearby: Sequence[int], tick: int) -> Iterator[tuple[int, int]]:
-        """Volume and pan, where stated by a tick, of the channel of most of the notes `nearby`.
-
-        Before them the bank of its program, unless programs are those of parts.
-        """
-        events, most = self._file.events, self._channel_of_most(nearby)
-        told = [kind | channel for channel in most for kind in (smf.CONTROL, smf.PROGRAM)]
+        events = self._file.events
+        told = [kind | channel for channel in like for kind in (smf.CONTROL, smf.PROGRAM)]
         numbers = np.flatnonzero(np.isin(events.status, told) & (events.ticks <= tick))
         numbers = numbers[np.argsort(events.ticks[numbers], kind="stable")]
         at, kinds = events.at[numbers], events.status[numbers] & 0xF0
-        last = max(np.flatnonzero(kinds == smf.PROGRAM).tolist(), default=0)
-        bank = () if self._frame.parts and self._into is None else smf.BANK
+        changes, bank = np.flatnonzero(kinds == smf.PROGRAM), smf.BANK if program is None else ()
         for controller in (*bank, smf.VOLUME, smf.PAN):
             stated = (kinds == smf.CONTROL) & (events.data[at] == controller)
-            stated[last:] &= controller not in bank  # that is for the next program
+            stated[changes.max(initial=0) :] &= controller not in bank  # that is for the next one
             for value in events.data[at[stated][-1:] + 1].tolist():
-                yield controller, value & 127
+                yield bytes([smf.CONTROL | channel, controller, value & 127])
+        if program is None:
+            program = [PIANO, *(events.data[at[changes]] & 127).tolist()][-1]
+        yield bytes([smf.PROGRAM | channel, program])
 
     def _other_notes(
         self, track: int, channel: int, remaining: Mapping[int, list[Note]], semitones: int,

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqmodel.errors import SourceError
+from seqmodel.media.definitions import SPLIT_NAMES
 from seqmodel.media.input import Header, open_media, read_all, read_header
 from seqmodel.media.marks import MARKS
 from seqmodel.media.music.frames import HELD, OFF, STRUCK, from_states, hold, is_valid, marks_in
@@ -74,11 +75,6 @@ class Roll(NamedTuple):
 RollsBySplit = dict[str, list[Roll]]
 """Split -> pieces."""
 
-SPLIT_NAMES = {
-    **dict.fromkeys(("train", "training"), "train"),
-    **dict.fromkeys(("valid", "validation", "val", "dev"), "valid"),
-    "test": "test",
-}
 MAT_VARIABLES = {"traindata": "train", "validdata": "valid", "testdata": "test"}
 
 MAX_FILE_FRAMES = 2**22

@@ -75,7 +75,7 @@ def test_every_window_is_found_in_any_key(split, train, onsets, at_once):
 
     ours, theirs = (Pieces(piece(*p) for p in some) for some in (split, train))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(copies, "QUERY_FRAMES", at_once)
+        patch.setattr(copies, "QUERY_BLOCKS", at_once)
         patch.setattr(copies, "BLOCK", at_once)
         found = shares_in_train({"valid": ours}, theirs)["valid"]
     assert found == {

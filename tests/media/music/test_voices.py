@@ -13,10 +13,10 @@ from noise import prepared
 
 from seqmodel.data.dataset import open_dataset
 from seqmodel.errors import SeqmodelError
+from seqmodel.media.music.evaluation import assignment_nats, voices_cost
 from seqmodel.media.music.frames import PianoRollFrames
 from seqmodel.media.music.grid import Grid
 from seqmodel.media.music.published import read_published
-from seqmodel.media.music.voices import assignment_nats, voices_cost
 
 R = -1
 """A rest."""
