@@ -1,16 +1,23 @@
-"""Statistics and baselines of rolls, recounted over single notes and frames."""
+"""Statistics and baselines of rolls, copies across splits, voices, all recounted."""
 
+import itertools
 import math
 from collections import Counter
+from fractions import Fraction
 from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
+from noise import prepared
 from onsets import as_frames, random_states, restrikes
 
+from seqmodel.data.dataset import open_dataset
+from seqmodel.errors import SeqmodelError
+from seqmodel.media.music import copies
+from seqmodel.media.music.copies import longest_copies, shares_in_train
 from seqmodel.media.music.evaluation import (
     MusicComparison,
     NoteNgram,
@@ -19,7 +26,10 @@ from seqmodel.media.music.evaluation import (
     chord_lengths,
     mean,
 )
-from seqmodel.media.music.frames import note_lengths
+from seqmodel.media.music.frames import PianoRollFrames, note_lengths
+from seqmodel.media.music.grid import Grid
+from seqmodel.media.music.published import read_published
+from seqmodel.media.music.voices import assignment_nats, voices_cost
 
 
 def roll_of(*frames):
@@ -243,3 +253,263 @@ def test_the_figure_is_the_mean_over_all_frames(dataset):
         ngram = NoteNgram(dataset["train"], order)
         every = np.concatenate([ngram.nats(roll) for roll in dataset["valid"]])
         assert nats[name] == pytest.approx(every.mean(), rel=1e-12)
+
+
+class Pieces(list):
+    """Pieces in memory."""
+
+    @property
+    def frames(self):
+        return sum(map(len, self))
+
+    @property
+    def frame(self):
+        size = self[0].shape[1]
+        return PianoRollFrames(Grid.of_beats(4), onsets=size == 176, kit=size == 47)
+
+    def read_rows(self, k):
+        return self.frame.encode(self[k])
+
+
+def by_looking_up(split, train, sizes):
+    """The share of frames in windows of such sizes that train has too, each as its text."""
+
+    def windows(piece, n):
+        for t in range(len(piece) - n + 1):
+            window = piece[t : t + n].reshape(n, -1, 88)
+            notes = np.flatnonzero(window[:, 0].any(axis=0))
+            if (window != window[:1]).any():  # so there are notes
+                yield t, (window[..., notes[0] : notes[-1] + 1].tobytes(), notes[-1] - notes[0])
+
+    inside = [np.zeros(len(piece), bool) for piece in split]
+    for n in sizes:
+        seen = {window for piece in train for _, window in windows(piece, n)}
+        for piece, mask in zip(split, inside, strict=True):
+            for t, window in windows(piece, n):
+                mask[t : t + n] |= window in seen
+    return sum(mask.sum() for mask in inside) / sum(map(len, split))
+
+
+CHORDS = [[0, 0, 0, 0, 0], [1, 0, 0, 1, 0], [0, 1, 0, 0, 1], [1, 1, 0, 1, 0]]
+"""Silence, a chord, the same a semitone above, another."""
+
+FEW = st.lists(
+    st.tuples(st.integers(0, 3), st.integers(1, 9)), min_size=1, max_size=8
+)  # a chord, and for how long it is held
+
+
+@settings(max_examples=25)
+@given(
+    st.lists(st.tuples(FEW, st.integers(0, 83)), min_size=1, max_size=4),
+    st.lists(st.tuples(FEW, st.integers(0, 83)), min_size=1, max_size=4),
+    st.booleans(),
+    st.sampled_from([1, 30, 2**18]),
+)
+def test_every_window_is_found_in_any_key(split, train, onsets, at_once):
+    """Guards the key of each window, rests, strikes, the ends of pieces, a part at a time."""
+
+    def piece(chords, up):
+        frames = np.zeros((sum(length for _, length in chords), 88), np.uint8)
+        frames[:, up : up + 5] = np.repeat(
+            [CHORDS[k] for k, _ in chords], [n for _, n in chords], axis=0
+        )
+        struck = frames & (np.diff(frames, axis=0, prepend=0) != 0)
+        return np.concatenate([frames, struck], axis=1) if onsets else frames
+
+    ours, theirs = (Pieces(piece(*p) for p in some) for some in (split, train))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(copies, "QUERY_FRAMES", at_once)
+        patch.setattr(copies, "BLOCK", at_once)
+        found = shares_in_train({"valid": ours}, theirs)["valid"]
+    assert found == {
+        "8": by_looking_up(ours, theirs, [8, 16, 32]),
+        "16": by_looking_up(ours, theirs, [16, 32]),
+        "32": by_looking_up(ours, theirs, [32]),
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "percent"),
+    [
+        ("JSB_Chorales", [3.89, 1.78, 1.78]),
+        ("Nottingham", [42.97, 4.77, 2.02]),
+        ("MuseData", [3.19, 0.39, 0.08]),
+        ("Piano_midi", [1.04, 0.19, 0.0]),
+    ],
+)
+def test_the_published_sets(shared_data, name, percent):
+    rolls = read_published(shared_data / f"music/rolls/{name}.mat").splits
+    found = shares_in_train({"valid": Pieces(rolls["valid"])}, Pieces(rolls["train"]))["valid"]
+    assert [round(100 * share, 2) for share in found.values()] == percent
+
+
+def test_drums_are_compared_as_they_stand():
+    """Guards against a kit in some key: the same rhythm on the next sound is another."""
+    hits = np.zeros((8, 47), np.uint8)
+    hits[::2, [3, 7]] = 1
+    splits = {"valid": Pieces([hits]), "test": Pieces([hits, 1 - hits])}
+    found = shares_in_train(splits, Pieces([hits.copy()]))
+    assert (found["valid"]["8"], found["test"]["8"]) == (1, 0.5)
+    assert shares_in_train(splits, Pieces([np.roll(hits, 1, axis=1)]))["valid"]["8"] == 0
+
+
+def test_the_lowest_note_is_found_however_many_sound():
+    """Guards words that a float64 rounds up to the next power of two."""
+    words = [0, *(2**k for k in range(64)), *(2**k - 1 for k in range(54, 65))]
+    found = copies._first_bit(np.array(words, np.uint64))
+    assert found.tolist() == [64 - word.bit_length() for word in words]
+
+
+class CountedRows(np.ndarray):
+    """Rows that count how often they are measured."""
+
+    measured = 0
+
+    def __len__(self):
+        CountedRows.measured += 1
+        return super().__len__()
+
+
+def test_the_time_grows_with_the_pieces_not_their_square(monkeypatch):
+    """Measuring all pieces held at each new one made preparing a large collection crawl."""
+    pieces = Pieces(np.zeros((1, 88), np.uint8) for _ in range(200))
+    monkeypatch.setattr(
+        Pieces, "read_rows", lambda some, k: np.zeros((1, 11), "u1").view(CountedRows)
+    )
+    assert len([*copies._blocks(pieces)]) == 1
+    assert CountedRows.measured < 5 * len(pieces)
+
+
+FRAMES = np.zeros((5, 176), np.uint8)
+"""Silence, the lowest key, the highest key, both, both with the lowest one struck."""
+FRAMES[[1, 3, 4], 0] = FRAMES[[2, 3, 4], 87] = FRAMES[4, 88] = 1
+PIECE = st.lists(st.integers(0, 4), min_size=1, max_size=12)
+
+
+def by_trying(piece, train):
+    """The longest stretch of a piece that is at any place of any other."""
+    for length in range(len(piece), 0, -1):
+        stretches = {tuple(piece[t : t + length]) for t in range(len(piece) - length + 1)}
+        for other in train:
+            for t in range(len(other) - length + 1):
+                if tuple(other[t : t + length]) in stretches:
+                    return length
+    return 0
+
+
+@given(st.lists(PIECE, max_size=4), st.lists(PIECE, max_size=4))
+def test_the_longest_copy_is_found(pieces, train):
+    """Guards against packing 176 numbers as 88, too: frames differ if their strikes do."""
+    expected = [by_trying(piece, train) for piece in pieces]
+    found = longest_copies([FRAMES[p] for p in pieces], [FRAMES[p] for p in train])
+    assert found.tolist() == expected
+
+
+R = -1
+"""A rest."""
+
+
+def pieces(voices):
+    """Pieces of so many voices that share a few pitches."""
+    frame = st.tuples(*[st.sampled_from([R, 60, 61, 64, 72])] * voices)
+    return st.lists(frame, min_size=1, max_size=5)
+
+
+@given(st.integers(1, 4).flatmap(lambda v: st.tuples(pieces(v), pieces(v))))
+def test_the_probabilities_of_a_frame_sum_to_1(given):
+    """Guards a pitch left to nobody, one forgotten, a context by who sings what."""
+    train, (*past, last) = given
+    learned = assignment_nats(np.array(train, np.int8), Counter())[1]
+    pitches = set(last) - {R}
+    ways = [
+        way
+        for way in itertools.product([R, *pitches], repeat=len(last))
+        if set(way) - {R} == pitches
+    ]
+    nats = [assignment_nats(np.array([*past, way], np.int8), learned)[0][-1] for way in ways]
+    assert math.isclose(sum(math.exp(-n) for n in nats), 1.0)
+    assert len(ways) == 1 or all(n > 0 for n in nats)
+
+
+def test_a_frame_is_scored_before_it_is_learned():
+    """Guards counts that know the frame itself or those after it."""
+    voices = np.array([[60, 55], [60, 55], [55, 60], [60, 60]], np.int8)
+    nats = [assignment_nats(voices[:n], Counter())[0] for n in range(1, 5)]
+    for n in range(4):
+        assert np.array_equal(nats[n], nats[3][: n + 1])
+
+
+def test_a_duet_by_hand():
+    """By hand: with n counts in a context, an option of k with c of them has (c + 1/k) / (n + 1).
+
+    The upper voice has two options wherever both pitches sound, and leaves one to the lower. In a
+    unison, each has two as long as the upper one sings.
+    """
+    voices = [[64, 60], [64, 60], [64, 60], [60, 64], [67, 67], [67, 67], [67, R], [R, R]]
+    half = Fraction(1, 2)
+    by_hand = [
+        half,  # after silence
+        half,  # both held, for the first time
+        (1 + half) / 2,  # again
+        half / 3,  # crossed after two that were not
+        half * half,  # both leap
+        half * half,  # both held
+        ((1 + half) / 2) * (half / 2),  # so held again, but the lower one rests
+        1,  # nothing to choose
+    ]
+    nats, own = assignment_nats(np.array(voices, np.int8), Counter())
+    np.testing.assert_allclose(np.exp(-nats), [float(p) for p in by_hand], rtol=1e-12)
+    again = assignment_nats(np.array(voices, np.int8), own)[0]
+    assert again[0] == pytest.approx(-math.log((1 + 0.5) / 2))
+
+
+@pytest.fixture
+def chorales(tmp_path):
+    random = np.random.default_rng(0)
+    for split in ("train", "valid"):
+        found = np.empty(3, object)
+        for k in range(3):
+            found[k] = random.integers(59, 64, (20 + k, 4)).astype(float)
+            found[k][found[k] == 59] = -1
+        np.savez(tmp_path / f"{split}.npz", **{split: found})
+    prepared(tmp_path, tmp_path / "d", PianoRollFrames(Grid.of_beats(4)))
+    return tmp_path / "d"
+
+
+def test_train_is_learned_first_and_each_piece_by_itself(chorales):
+    """Guards against a piece that learns from those before it in its own split."""
+    dataset = open_dataset(chorales)
+    train, valid = (
+        [np.array(piece.facts["voices"], np.int8) for piece in dataset[split].pieces]
+        for split in ("train", "valid")
+    )
+    learned = Counter()
+    for voices in train:
+        learned += assignment_nats(voices, learned)[1]
+    nats, notes = voices_cost(dataset["valid"], dataset["train"])
+    expected = sum(assignment_nats(voices, learned)[0].sum() for voices in valid)
+    assert nats == pytest.approx(expected)
+    assert notes == sum(voices.size for voices in valid) == 4 * (20 + 21 + 22)
+    alone = voices_cost(dataset["valid"][2:], dataset["train"])[0]
+    assert alone == pytest.approx(assignment_nats(valid[2], learned)[0].sum())
+
+
+@pytest.mark.parametrize("wrong", ["[[60, 60, 60, 60]]", "60", '"abc"', "[[1, 2], [3]]", "[[999]]"])
+def test_voices_that_do_not_sing_the_notes(chorales, wrong):
+    """Guards against an index edited by hand: it is no part of a piece's hash."""
+    index = chorales / "valid.jsonl"
+    first, *rest = index.read_text().splitlines()
+    index.write_text("\n".join([first.split('"voices"')[0] + f'"voices": {wrong}}}', *rest]))
+    dataset = open_dataset(chorales)
+    with pytest.raises(SeqmodelError, match="piece 0 of valid do not sing its notes"):
+        voices_cost(dataset["valid"], dataset["train"])
+
+
+def test_the_chorales(shared_data):
+    """The figure in docs: a context that no longer holds a voice to its line costs more."""
+    chorales = read_published(shared_data / "music/jsb16/Jsb16thSeparated.json").pieces
+    learned = Counter()
+    for roll in chorales["train"]:
+        learned += assignment_nats(roll.pitches, learned)[1]
+    nats = np.concatenate([assignment_nats(r.pitches, learned)[0] for r in chorales["valid"]])
+    assert round(nats.mean(), 4) == 0.0668
