@@ -114,7 +114,7 @@ def members(medium):
         return {name: archive.read(name) for name in archive.namelist()}
 
 
-def test_they_are_small():
+def test_the_bundled_runs_are_small():
     """Guards the wheel and every clone."""
     sizes = [path.stat().st_size for path in (ROOM / "pretrained").iterdir()]
     assert len(sizes) == len(PRETRAINED)
@@ -122,7 +122,7 @@ def test_they_are_small():
 
 
 @pytest.mark.parametrize("medium", PRETRAINED)
-def test_they_score_what_was_recorded(medium, tmp_path, monkeypatch):
+def test_the_bundled_runs_score_what_was_recorded(medium, tmp_path, monkeypatch):
     """Guards every figure about them: a change of model or data would make them another's."""
     monkeypatch.chdir(tmp_path)
     run = seqmodel.load_run(pretrained_run(medium))
@@ -137,7 +137,7 @@ def test_they_score_what_was_recorded(medium, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("medium", PRETRAINED)
-def test_they_were_trained_as_documented(medium, tmp_path, monkeypatch):
+def test_the_bundled_runs_were_trained_as_documented(medium, tmp_path, monkeypatch):
     """Guards against settings changed without the runs, or runs without the commands.
 
     Of the music only the last epoch: the run that it goes on from does not come along.

@@ -320,7 +320,7 @@ def chances_by_hand(lengths, count):
 
 
 @pytest.mark.parametrize("lengths", [LENGTHS, [7], [20] * 9, [1, 90]])
-def test_the_table_is_the_definition(lengths):
+def test_the_table_of_a_clock_is_the_definition(lengths):
     table = clock_of(lengths).table()
     count = 2 * max(lengths)
     chances = chances_by_hand(lengths, count + max(HORIZONS))
@@ -333,7 +333,7 @@ def test_the_table_is_the_definition(lengths):
             assert float(table[t, k]) == pytest.approx(1 - stays, abs=1e-6)
 
 
-def test_of_many_pieces_the_lengths_are_taken_evenly():
+def test_a_clock_takes_the_lengths_of_many_pieces_evenly():
     lengths = np.random.default_rng(1).permutation(np.arange(1, 1025))
     assert clock_of(lengths).lengths.tolist() == list(range(1, 1025, 1024 // MAX_LENGTHS))
 
@@ -425,7 +425,7 @@ def moves(frame, before, D, *, hits):
 
 
 @KINDS
-def test_the_unit_is_the_one_moved_by_hand(onsets, hits):
+def test_a_unit_that_rests_is_the_one_moved_by_hand(onsets, hits):
     """However a piece is cut, in a ragged batch, and step by step."""
     D, T = 4, 60
     model = resting_model(D, onsets=onsets, hits=hits)
@@ -469,7 +469,7 @@ def test_the_unit_is_the_one_moved_by_hand(onsets, hits):
 
 
 @KINDS
-def test_compiled_and_plain_sampling_draw_the_same(onsets, hits, monkeypatch):
+def test_compiled_and_plain_sampling_of_units_that_rest_draw_the_same(onsets, hits, monkeypatch):
     """The skipped calls: a unit that went on, or was kept too long, would draw other notes."""
     monkeypatch.setattr("seqmodel.sampling.sampler.CHUNK", 24)
     D = 6

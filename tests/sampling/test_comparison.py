@@ -198,7 +198,7 @@ def scores(model, pieces):
     return Likelihood(lengths, nats, first, {}, frame_nats, end_nats)
 
 
-def test_likelihood_is_frequency(models):
+def test_the_likelihood_of_an_average_is_frequency(models):
     """Of all pieces of at most two frames, whose probabilities add up to 1."""
     frames = list(product((0, 1), repeat=2))
     pieces = [([frame], True) for frame in frames]
@@ -217,7 +217,7 @@ def test_likelihood_is_frequency(models):
     assert_frequent(seen, draws * expected, draws, least=20)
 
 
-def test_a_primer_and_the_shortest_length_are_kept(models):
+def test_an_average_keeps_a_primer_and_the_shortest_length(models):
     """Guards against an end too early, and a first frame that has not heard the primer."""
     sampler = AverageSampler(models)
     prime = np.array([[1, 0], [1, 1]], np.uint8)

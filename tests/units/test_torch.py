@@ -419,7 +419,7 @@ def test_states_keep_their_values_as_krueger_et_al_have_it(known, training, monk
 
 @pytest.mark.usefixtures("unoptimised")
 @pytest.mark.parametrize("known", ["lstm-layer-norm", MEMORY], ids=["normalised", "memory"])
-def test_compiled_is_the_specification(known):
+def test_compiled_zoneout_is_the_specification(known):
     """Ragged rows, several layers, float32, and second derivatives."""
     unit = random_unit(known, 3, 5, zoneout=0.4, layers=2)
     x, lengths = random_tensor(11, 5, 3), torch.tensor([11, 0, 4, 9, 1])
@@ -444,6 +444,6 @@ def test_compiled_is_the_specification(known):
     assert_backends_agree(random_unit(known, 3, 20, zoneout=0.4).eval(), x, lengths=lengths)
 
 
-def test_a_share_outside_of_its_range_is_refused():
+def test_a_share_of_zoneout_outside_of_its_range_is_refused():
     with pytest.raises(UsageError, match="zoneout must be at least 0 and below 1, not 1"):
         make("gru", 3, 4, zoneout=1.0)

@@ -337,7 +337,7 @@ def test_every_window_is_found_in_any_key(split, train, onsets, at_once):
         ("Piano_midi", [1.04, 0.19, 0.0]),
     ],
 )
-def test_the_published_sets(shared_data, name, percent):
+def test_copies_within_the_published_sets(shared_data, name, percent):
     rolls = read_published(shared_data / f"music/rolls/{name}.mat").splits
     found = shares_in_train({"valid": Pieces(rolls["valid"])}, Pieces(rolls["train"]))["valid"]
     assert [round(100 * share, 2) for share in found.values()] == percent
@@ -370,7 +370,7 @@ class CountedRows(np.ndarray):
         return super().__len__()
 
 
-def test_the_time_grows_with_the_pieces_not_their_square(monkeypatch):
+def test_the_time_for_copies_grows_with_the_pieces_not_their_square(monkeypatch):
     """Measuring all pieces held at each new one made preparing a large collection crawl."""
     pieces = Pieces(np.zeros((1, 88), np.uint8) for _ in range(200))
     monkeypatch.setattr(
@@ -416,7 +416,7 @@ def pieces(voices):
 
 
 @given(st.integers(1, 4).flatmap(lambda v: st.tuples(pieces(v), pieces(v))))
-def test_the_probabilities_of_a_frame_sum_to_1(given):
+def test_the_probabilities_of_the_voices_of_a_frame_sum_to_1(given):
     """Guards a pitch left to nobody, one forgotten, a context by who sings what."""
     train, (*past, last) = given
     learned = assignment_nats(np.array(train, np.int8), Counter())[1]
@@ -505,7 +505,7 @@ def test_voices_that_do_not_sing_the_notes(chorales, wrong):
         voices_cost(dataset["valid"], dataset["train"])
 
 
-def test_the_chorales(shared_data):
+def test_the_cost_of_voices_of_the_chorales(shared_data):
     """The figure in docs: a context that no longer holds a voice to its line costs more."""
     chorales = read_published(shared_data / "music/jsb16/Jsb16thSeparated.json").pieces
     learned = Counter()

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import torch
 from made import nade, some_frames
-from made import nade as make
 from onsets import HELD, OFF, STRUCK, as_frames, random_states
 from scores import both, compiled, plain
 from torch.distributions import Bernoulli
@@ -119,7 +118,7 @@ def test_figures_count_notes_and_report_the_cost_of_strikes():
 H = 5
 
 
-def by_hand(output, h, frame):
+def nade_by_hand(output, h, frame):
     """The conditional probabilities of one frame's numbers in NumPy, by a loop over them."""
     weights = {name: value.double().numpy() for name, value in output.state_dict().items()}
     outputs = weights["linear.weight"] @ h.double().numpy() + weights["linear.bias"]
@@ -132,15 +131,15 @@ def by_hand(output, h, frame):
 
 
 @pytest.mark.parametrize(("notes", "onsets", "end"), [(6, False, True), (89, True, False)])
-def test_each_note_is_given_those_below_it(notes, onsets, end):
+def test_each_note_of_nade_is_given_those_below_it(notes, onsets, end):
     """Guards against a note that sees itself or those above, and against mixed-up columns."""
-    output = make(notes, 3, end=end, onsets=onsets)
+    output = nade(notes, 3, end=end, onsets=onsets)
     h = torch.randn(4, 2, H, dtype=torch.float64)
     frames, past = some_frames(4, 2, notes, onsets=onsets)
     logits, nats = output.note_logits(h, frames), plain(output, h, frames, past)
     for t, b in itertools.product(range(4), range(2)):
         frame = frames[t, b].numpy()
-        p = by_hand(output, h[t, b], frame)
+        p = nade_by_hand(output, h[t, b], frame)
         np.testing.assert_allclose(torch.sigmoid(logits[t, b]), p, rtol=1e-12)
         exact = -np.log(np.where(frame > 0, p, 1 - p))
         if onsets:
@@ -149,9 +148,9 @@ def test_each_note_is_given_those_below_it(notes, onsets, end):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_nats_of_a_confident_model_are_exact(dtype):
+def test_nats_of_a_confident_nade_are_exact(dtype):
     """log(1 - sigmoid(40)) is log(0) in float32."""
-    output = make(4, 2, dtype=dtype)
+    output = nade(4, 2, dtype=dtype)
     with torch.no_grad():
         output.U.zero_()
         output.linear.weight.zero_()
@@ -162,7 +161,7 @@ def test_nats_of_a_confident_model_are_exact(dtype):
         assert nats.item() == pytest.approx(exact, rel=2 * torch.finfo(dtype).eps)
 
 
-def test_it_starts_at_the_independent_marginals():
+def test_nade_starts_at_the_independent_marginals():
     """Whatever the hidden units do initially, and for any lower notes."""
     output = NadeOutput(H, 5, 7, end=True)
     output.start_at_marginals(np.array([0, 1, 30, 99, 100]), frames=100, pieces=4)
@@ -174,7 +173,7 @@ def test_it_starts_at_the_independent_marginals():
     assert float(torch.exp(-ends).detach()) == pytest.approx(4.5 / 101, rel=1e-5)
 
 
-def test_its_hidden_units_do_not_stay_alike():
+def test_hidden_units_of_nade_do_not_stay_alike():
     """Units that start alike learn alike: K of them would be worth one."""
     output = NadeOutput(H, 6, 4)
     optimizer = torch.optim.Adam(output.parameters(), 0.01)
@@ -189,16 +188,16 @@ def test_its_hidden_units_do_not_stay_alike():
 
 @pytest.mark.parametrize("onsets", [False, True])
 @pytest.mark.parametrize("temperature", [0.0, 0.5, 1.0])
-def test_the_temperature_divides_each_conditional_logit(temperature, onsets):
+def test_the_temperature_of_nade_divides_each_conditional_logit(temperature, onsets):
     """Each uniform is compared with a chance given the numbers drawn, where a number is free."""
-    output = make(9, 4, end=True, onsets=onsets)
+    output = nade(9, 4, end=True, onsets=onsets)
     F = output.frame_size
     h, uniforms = torch.randn(100, H, dtype=torch.float64), torch.rand(100, F + 1).double()
     past = torch.cat([(torch.rand(100, 9) < 0.5).double(), torch.ones(100, F - 9)], 1)
     with torch.no_grad():
         drawn = output.draw_frame(h, past, uniforms, temperature)
     for row, frame in enumerate(drawn.frame.numpy()):
-        p = by_hand(output, h[row], frame)
+        p = nade_by_hand(output, h[row], frame)
         if temperature:
             p = 1 / (1 + np.exp(-np.log(p / (1 - p)) / temperature))
         expected = (uniforms[row, :F].numpy() if temperature else 0.5) < p
