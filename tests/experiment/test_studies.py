@@ -1,7 +1,6 @@
 """Studies and their storage: which trials begin, who wins, what is told, what is repaired."""
 
 import json
-import resource
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +9,7 @@ import optuna
 import pytest
 from optuna.trial import TrialState
 from refusals import refused
+from test_files import full_disk
 
 from seqmodel.errors import SeqmodelError
 from seqmodel.experiment.folder import (
@@ -281,13 +281,9 @@ def test_a_full_disk_is_a_one_line_error_and_the_journal_stays_usable(tmp_path):
     """Optuna's own error used to end in a traceback."""
     study = begun(tmp_path)
     size = (tmp_path / JOURNAL).stat().st_size
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size + 7, before[1]))
-    try:
+    with full_disk(size + 7):
         says = f"cannot write {tmp_path / JOURNAL}: file too large"
         refused(lambda: study.set_user_attr("one", 1), says)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
     study.set_user_attr("two", 2)
     assert begun(tmp_path).user_attrs == {"two": 2}
 
