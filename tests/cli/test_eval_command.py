@@ -1,15 +1,23 @@
-"""What `eval` prints when all is well, also of several runs, whose average `sample` draws from."""
+"""What `eval` prints, of runs, their average, files, and audio."""
 
+import csv
+import io
 import json
 import math
 import shutil
+import tempfile
 from pathlib import Path
 
 import numpy as np
 import pytest
-from calling import call_ok, call_refused, told
+import soundfile
+from calling import PNG, call_ok, call_refused, told, write_piece
 
+from seqmodel.config import Config
 from seqmodel.data.dataset import Split, open_dataset
+from seqmodel.media.audio import mu_law
+from seqmodel.media.audio.medium import AUDIO
+from seqmodel.runs.folder import load_run
 
 FIGURES = ("nats_per_frame", "nats_per_frame_skip_first", "piece_mean_nats_per_frame")
 SCORES = ("accuracy", "precision", "recall")
@@ -181,3 +189,225 @@ def test_sample_draws_from_the_average(call, run, other):
     for option in (("--best-of", 2), ("--fill", "a.mid")):
         says = f"several runs and {option[0]} exclude each other"
         call_refused("sample", "c.mid", *both, *option, says=says, status=2)
+
+
+def rows_of(text):
+    return list(csv.DictReader(io.StringIO(text)))
+
+
+def test_a_file_is_scored_as_its_dataset_would_be(data, run, here, monkeypatch):
+    """Piece by piece and frame by frame, in words, CSV and JSON; and nothing is left behind."""
+    monkeypatch.setattr(tempfile, "tempdir", str(here))
+    split, model = open_dataset(data)["valid"], load_run(run)
+    for k, source in enumerate(split.sources):
+        nats = model.nll(split[k])
+        (piece,) = rows_of(call_ok("eval", run, "--data", source, "--per-piece").out)
+        assert (piece["source"], piece["frames"]) == (source, str(len(nats)))
+        assert float(piece["nats"]) == pytest.approx(nats.sum(), rel=1e-6)
+        assert float(piece["nats_per_frame"]) == pytest.approx(nats.mean(), rel=1e-6)
+    rows = rows_of(call_ok("eval", run, "--data", source, "--per-frame").out)
+    assert [(row["source"], int(row["frame"])) for row in rows] == [
+        (source, t) for t in range(len(nats))
+    ]
+    np.testing.assert_allclose([float(row["nats"]) for row in rows], nats, rtol=1e-5)
+    values = told("eval", run, "--data", source, "--per-frame")
+    assert (values["data"], values["split"], values["pieces"]) == (source, None, 1)
+    assert values["nats_per_frame"] == pytest.approx(nats.mean(), rel=1e-6)
+    np.testing.assert_allclose(values["per_piece"][0]["frame_nats"], nats, rtol=1e-5)
+    assert set(values["baselines"]) == {"marginal", "repeat", "note_ngram"}
+    table = call_ok("eval", run, "--data", source).out.splitlines()
+    assert table[0] == f"{run} (lstm, epoch 2) on {source}: 1 piece, {len(nats)} frames"
+    assert list(here.iterdir()) == []
+
+
+def test_a_folder_is_scored_whole_and_says_what_was_skipped(music, run):
+    """Folders named train, valid and test are no splits here, and no hash leaves pieces out."""
+    shutil.copytree(music, "all")
+    Path("all/bad.mid").write_text("no music")
+    result = call_ok("eval", run, "--data", "all")
+    assert " on all: 15 pieces, 480 frames" in result.out
+    assert result.err.startswith("skipped 1 file:\n  all/bad.mid: ")
+    skipped = told("eval", run, "--data", "all", "-q")["skipped"]
+    assert [skip["source"] for skip in skipped] == ["all/bad.mid"]
+    Path("linked").mkdir()
+    Path("linked/here").symlink_to("../all")
+    Path("linked/song.mxl").touch()
+    result = call_ok("eval", run, "--data", "linked")
+    assert " on linked: 15 pieces, 480 frames" in result.out
+    assert result.err.startswith("skipped 1 file:\n  linked/here/bad.mid: ")
+    assert "skipped 1 .mxl file, such as linked/song.mxl: cannot be read; convert" in result.err
+
+
+def test_files_are_prepared_as_the_runs_data_were(music, seconds_run):
+    """On its grid; and moved to C for a run whose data were."""
+    call_ok("prepare", music, "-o", "c", "--transpose-to-c")
+    options = ("--hidden", 4, "--epochs", 1, "--model", "frame-wise", "--run", "c-run", "-q")
+    call_ok("train", "c", *options)
+    for run, data in ((Path("c-run"), Path("c")), (seconds_run, seconds_run.parent / "seconds")):
+        whole, theirs = (told("eval", run, "--data", given) for given in (music / "valid", data))
+        for name in ("pieces", "frames", "nats_per_frame", "baselines"):
+            assert whole[name] == theirs[name], name
+
+
+def test_the_curve_of_one_piece_is_drawn(run):
+    write_piece(Path("one.mid"), 5)
+    command = ("eval", run, "--data", "one.mid")
+    drawn = call_ok(*command, "--plot", "one.png")
+    assert (drawn.out, drawn.err.splitlines()[-1]) == (call_ok(*command).out, "drawn to one.png")
+    assert Path("one.png").read_bytes().startswith(PNG)
+    call_refused(*command, "--plot", "one.png", says="one.png already exists; add --force")
+    rows = call_ok(*command, "--plot", "one.png", "--force", "--per-piece")
+    assert rows.out == call_ok(*command, "--per-piece").out
+
+
+@pytest.mark.parametrize("otherwise", ["", "--no-onsets", "--drums=only", "--steps-per-beat=2"])
+def test_without_its_training_data_a_run_has_no_baselines(music, otherwise):
+    """Guards against an error, and baselines of other frames than the file is read in."""
+    write_piece(Path("one.mid"), 5)
+    call_ok("prepare", music, "--out", "d")
+    call_ok("train", "d", "--hidden", 3, "--epochs", 1, "--run", "r", "-q")
+    if otherwise:
+        np.save("drums.npy", np.eye(47, dtype=np.uint8))
+        source = "drums.npy" if "drums" in otherwise else music
+        call_ok("prepare", source, "--out", "d", "--force", otherwise)
+    else:
+        shutil.rmtree("d")
+    command = ("eval", "r", "--data", "one.mid")
+    values = told(*command)
+    assert (values["baselines"], "copies" in values) == ({}, False)
+    assert "baselines" not in call_ok(*command).out
+    says = "--voices needs train, but that of r is gone or was prepared differently"
+    call_refused(*command, "--voices", says=says)
+
+
+def test_without_a_run_the_newest_of_the_medium_is_taken(run, audio_run_folder):
+    for name, folder in (("music", run), ("speech", audio_run_folder)):
+        shutil.copytree(folder, f"runs/{name}")
+    write_piece(Path("one.mid"), 5)
+    assert call_ok("eval", "--data", "one.mid").out.startswith("runs/music (")
+    says = "one.mid is music, but runs/speech was trained on audio: name another run or other files"
+    call_refused("eval", "runs/speech", "--data", "one.mid", says=says, status=2)
+
+
+@pytest.fixture(scope="module")
+def audio(audio_dataset):
+    return audio_dataset.folder
+
+
+def printed(call, *arguments):
+    result = call("train", *arguments, "--print-config")
+    assert (result.status, result.err) == (0, "")
+    pairs = dict(line.split(": ", 1) for line in result.out.splitlines())
+    assert list(pairs) == list(Config.__dataclass_fields__)
+    return pairs
+
+
+def test_defaults_depend_on_the_medium(call, audio, data):
+    """Guards against unrolling whole recordings, or training speech at music's learning rate."""
+    ours = printed(call, audio)
+    musics = printed(call, data, "--model", "frame-wise", "--no-end")
+    frames = printed(call, audio, "--model", "frame-wise")
+    for name, expected in (
+        ("model", ["sample-wise", "frame-wise", "frame-wise"]),
+        ("learning_rate", ["0.003", "0.004", musics["learning_rate"]]),
+        ("truncate", ["200", "200", "0"]),
+        ("epochs", ["7", musics["epochs"], musics["epochs"]]),
+    ):
+        assert [values[name] for values in (ours, frames, musics)] == expected
+    assert frames["learning_rate"] != musics["learning_rate"]
+    Path("c.yaml").write_text(f"data: {audio}\ntruncate: 50\nbatch_size: 3\n")
+    file = printed(call, "--config", "c.yaml", "--batch-size", 4)
+    names = ("data", "truncate", "batch_size", "learning_rate")
+    assert [file[name] for name in names] == [str(audio), "50", "4", "0.003"]
+    assert printed(call)["model"] == "tied"  # without data: music
+
+
+# ---- eval ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("which", "unit"),
+    [("audio", "lstm"), ("logistic", "lstm"), ("sample_wise", "sample-wise lstm")],
+)
+def test_eval_states_what_figures_refer_to(call, audio, which, unit, request):
+    run = request.getfixturevalue(f"{which}_run_folder")
+    values = told("eval", run, "--data", audio)
+    result = call("eval", run, "--batch-size", 1)
+    assert (result.status, result.err) == (0, "")
+    if which == "audio":
+        mean, deviation = values["standardisation"].values()
+        names = ["silence", "gaussian"]
+        kind = f"  densities of (sample - {mean:.3g}) / {deviation:.3g}; add "
+    else:
+        names = ["silence", "gaussian", "flac", "lattice"]
+        kind = f"bits per sample          {values['bits_per_sample']:9.4f}\n"
+    assert list(values["baselines"]) == names
+    heading = f"{run} ({unit}, epoch {values['epoch']}) on valid of {audio}: 2 pieces, 95 frames\n"
+    assert result.out.startswith(heading)
+    assert f"\nnats per sample          {values['nats_per_sample']:9.4f}\n" in result.out
+    assert kind in result.out
+
+
+def test_silent_training_data_is_reported():
+    """Used to train on a silent corpus without a warning, and samples from it were noise."""
+    for split in ("train", "valid"):
+        Path("in", split).mkdir(parents=True)
+        soundfile.write(f"in/{split}/a.wav", np.zeros(800), 8000)
+    said = "train is silent (all of its samples are equal): there is nothing to learn, and samples"
+    assert said in call_ok("prepare", "in", "-o", "d").err
+    command = ("train", "d", "--hidden", 2, "--epochs", 1, "--output", "gaussian")
+    assert call_ok(*command).err.startswith(said)
+    Path("in/train").rename("in/test")
+    assert said not in call_ok("prepare", "in", "-o", "e").err
+
+
+# ---- mu-law -------------------------------------------------------------------------------------
+
+
+def test_mu_law_is_stored_in_8_bits(call):
+    """Guards against 16 bits on disk or for a run's files, and equal fingerprints of equal samples,
+    with which --resume would go on with other data."""
+    Path("in").mkdir()
+    levels = np.random.default_rng(1).integers(-128, 128, 8000, np.int8)
+    soundfile.write("in/a.wav", mu_law.decode(levels), 8000)
+    result = call("prepare", "in", "-o", "d", "--levels", "mu-law")
+    assert result.out.startswith("d: 8,000 Hz, frames of 10 samples, context 20, 8-bit mu-law\n")
+    call("prepare", "in", "-o", "linear")
+    ours, linear = open_dataset("d"), open_dataset("linear")
+    stored = np.load("d/train.npy")
+    assert stored.dtype == np.int8
+    np.testing.assert_array_equal(stored, levels[:6400])
+    heard = ours["train"][0].ravel()
+    np.testing.assert_array_equal(heard, mu_law.decode(stored))
+    np.testing.assert_array_equal(heard, linear["train"][0].ravel())
+    assert ours.frame.deviation == pytest.approx(heard.astype(float).std(), rel=1e-6)
+    assert ours.fingerprint() != linear.fingerprint()
+    assert ours.frame.differences(linear.frame) == ["8-bit mu-law, not 16 bits"]
+    settings = AUDIO.settings_like(ours.frame)
+    assert (settings.levels, settings.rate) == ("mu-law", 8000)
+    for name, there in (("d", True), ("linear", False)):
+        shown = call("inspect", name).out
+        assert ("8-bit mu-law" in shown, "stored as mu-law" in shown) == (there, there)
+
+
+def test_from_recording_to_sample(call):
+    """Guards the figures, and samples that are not levels or change level when heard again."""
+    soundfile.write("a.wav", np.random.default_rng(1).uniform(-0.9, 0.9, 4000), 8000)
+    call_ok("prepare", "a.wav", "-o", "d", "--levels", "mu-law")
+    call_ok("train", "d", "--run", "r", "--hidden", 4, "--epochs", 1, "--input-noise", 0)
+    nats = load_run("r").nll(open_dataset("d")["valid"][0]).mean() / 10
+    values = told("eval", "r")
+    assert values["bits_per_sample"] == pytest.approx(nats / math.log(2), rel=1e-6)
+    assert values["bits_per_sample"] < 8.5
+    assert list(values["baselines"]) == ["silence", "gaussian"]
+
+    call_ok("sample", "o.wav", "--run", "r", "--seconds", 0.1, "--seed", 1)
+    drawn = soundfile.read("o.wav", dtype="float32")[0]
+    assert len(np.unique(drawn)) > 20
+    np.testing.assert_array_equal(drawn, mu_law.decode(mu_law.encode(drawn)))
+    prime = ("--prime", "o.wav", "--include-prime")
+    call_ok("sample", "p.wav", "--run", "r", "--seconds", 0.1, *prime)
+    both = soundfile.read("p.wav", dtype="float32")[0]
+    np.testing.assert_array_equal(both[:800], drawn)
+    np.testing.assert_array_equal(both, mu_law.decode(mu_law.encode(both)))
+    assert "mu-law, not" not in call_ok("eval", "r", "--data", "a.wav").err

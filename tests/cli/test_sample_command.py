@@ -1,16 +1,26 @@
-"""What `sample` prints and writes for music when all is well."""
+"""`sample` of music and of audio: files, pipes, primers, lengths and messages."""
 
+import os
+import shutil
+import signal
+import time
+import wave
 from pathlib import Path
 
+import matplotlib.colors
+import matplotlib.image
 import numpy as np
 import pytest
 import soundfile
-from calling import call_ok, call_refused, only, told
+import soxr
+from calling import PATIENCE, call_ok, call_refused, only, start, told
+from noise import record
 
 import seqmodel
+from seqmodel.media.audio import sampling
 from seqmodel.media.music.sampling import MusicSampling
 from seqmodel.runs.folder import read_metrics
-from seqmodel.sampling.sampler import Freeze
+from seqmodel.sampling.sampler import Freeze, Pause, Sampler
 
 
 def test_a_sampled_midi_file_prepared_again_gives_the_sampled_frames(run, seconds_run):
@@ -161,3 +171,205 @@ def test_the_best_of_some_is_nearest_to_training(call, run, primed):
     assert np.array_equal(np.load("best.npy"), drawn[best])
     (piece,) = told("sample", "b.npy", "--best-of", 4, *options)["pieces"]
     assert piece["nats_per_frame"] == pytest.approx(nats[best])
+
+
+RATE, FRAME = 8000, 10
+
+
+@pytest.fixture(params=["audio", "sample_wise"])
+def speech(request):
+    """A run of audio: frame-wise, of densities, or sample-wise, of levels."""
+    return request.getfixturevalue(f"{request.param}_run_folder")
+
+
+def sample_piece(run, length, prime=None):
+    """The first piece (T, F) of seed 1."""
+    return np.concatenate(list(Sampler(run.model).piece(length, seed=1, prime=prime)))
+
+
+# ---- files --------------------------------------------------------------------------------------
+
+
+def test_pauses_cut_short_are_counted(speech, monkeypatch):
+    """In words, as JSON and in eval: such samples are not drawn from the model alone."""
+    monkeypatch.setattr(Freeze, "of", lambda run: Pause(1.0, 29))  # all is quiet
+    (piece,) = told("sample", "o.wav", "--run", speech, "--length", 100)["pieces"]
+    assert (piece["frames"], piece["pauses_cut"]) == (100, 3)
+    sample = ("sample", "p.wav", "--force", "--length", 100, "--run", speech)
+    assert ", 3 pauses cut short" in call_ok(*sample).err
+    shown = call_ok("eval", speech, "--samples", 2, "--seconds", 0.125).out
+    assert "6 pauses cut short" in shown
+    shutil.copytree(speech, "other")
+    limits = iter([None, Pause(1.0, 29)])  # a run prepared before they were known, and one after
+    monkeypatch.setattr(Freeze, "of", lambda run: next(limits))
+    assert ", 3 pauses cut short" in call_ok(*sample, "--run", "other").err
+
+
+def test_sampled_audio_prepared_again_gives_the_sampled_values(call, speech):
+    """Guards the round trip, bit for bit, and the rate, which is the run's."""
+    for name in ("o.npy", "o.wav", "o.flac", "o.raw"):
+        call_ok("sample", name, "--run", speech, "--length", 300)
+    drawn = np.load("o.npy")
+    assert (drawn.shape, drawn.dtype) == ((300, FRAME), np.float32)
+    assert drawn.any()
+    assert np.array_equal(drawn, sample_piece(seqmodel.load_run(speech), 300))
+    for suffix in ("wav", "flac"):
+        call_ok("prepare", f"o.{suffix}", "--split-by", "piece", "-o", suffix)
+        frame = seqmodel.open_dataset(suffix).frame
+        assert (frame.rate, frame.dtype) == (RATE, "int16")
+        assert np.array_equal(only(suffix), drawn)
+    assert np.array_equal(np.fromfile("o.raw", "<i2"), drawn.reshape(-1) * 32768)
+
+
+def test_a_header_states_the_length_at_which_the_model_ended(call, audio_dataset):
+    """Guards a WAV said to be as long as the limit, and a .npy that NumPy could not read."""
+    options = ("--hidden", 4, "--epochs", 1, "--batch-size", 4, "--end", "--run", "run")
+    call_ok("train", audio_dataset.folder, *options)
+    (piece,) = told("sample", "o.wav", "--run", "run", "--seconds", 60)["pieces"]
+    assert piece["ended_by"] == "model"
+    call_ok("sample", "o.npy", "--run", "run", "--seconds", 60)
+    drawn = np.load("o.npy")
+    assert drawn.shape == (piece["frames"], FRAME)
+    with wave.open("o.wav") as file:
+        assert file.getnframes() == drawn.size
+
+
+def test_lengths_and_temperatures(call, audio_run_folder):
+    """Guards the default of two seconds, and seconds converted at the run's rate."""
+    drawn = []
+    for options in ((), ("--temperature", 0.5), ("--seconds", 0.5), ("--seconds", 0.001)):
+        call_ok("sample", "o.npy", "--force", "--run", audio_run_folder, *options)
+        drawn.append(np.load("o.npy"))
+    assert [len(frames) for frames in drawn] == [1600, 1600, 400, 1]
+    assert drawn[1].std() < drawn[0].std()
+
+
+LOUD = "; {}% of the samples at full scale: train longer or, if the recordings clip too, make "
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ((0.25, 0.25), "; silent: try a higher --temperature"),
+        ((0.2, 0.25), ""),
+        ((1.0, 1.0), LOUD.format(100)),  # once called silent
+        ((-1.0, 7658.0, *[0.2, 0.1] * 19), LOUD.format(5)),
+        ((1.0, *[0.2, 0.1] * 40)[:80], ""),
+        ((np.nan,), "seqmodel: the run draws samples that are not finite: use another run"),
+    ],
+)
+def test_odd_samples_are_reported(values, said, call, audio_run_folder, monkeypatch):
+    """Guards against a plain success where nothing can be heard, a constant included."""
+    frames = np.resize(np.array(values, np.float32), (8, FRAME))
+    monkeypatch.setattr(Sampler, "draw", lambda *_, **options: iter([(frames, False)]))
+    result = call("sample", "o.wav", "--run", audio_run_folder, "--length", 8)
+    assert Path("o.wav").exists() == (result.status == 0) == bool(np.isfinite(values).all())
+    usual = f"o.wav: 0.0 s (80 samples at 8,000 Hz) from {audio_run_folder}"
+    assert result.err.startswith(f"{usual}{said}" if result.status == 0 else said)
+    assert result.err.count("\n") == 1
+
+
+def test_the_newest_run_that_can_write_the_file_is_taken(
+    call, run, audio_run_folder, sample_wise_run_folder
+):
+    """Guards against refusing out.raw because of a run of music trained since, out.wav from an
+    older run than need be, and music, unremarked, for somebody who expects sound."""
+    for k, folder in enumerate([audio_run_folder, sample_wise_run_folder, run]):
+        shutil.copytree(folder, f"runs/{k}")
+        os.utime(f"runs/{k}/best.safetensors", (1000 + k, 1000 + k))
+    newest_that_can = {"o.raw": 1, "o.mid": 2, "o.npy": 2, "o.wav": 2, "o.ogg": 2}
+    for name, newest in newest_that_can.items():
+        result = call_ok("sample", name, "--length", 5)
+        remark = "using runs/2, of music; the newest run of audio is runs/1: name it with --run\n"
+        assert result.err.startswith(f"{remark if name == 'o.wav' else ''}{name}: ")
+        assert result.err.endswith(f" from runs/{newest}\n")
+    call_ok("sample", "-", "--format", "raw", "--length", 5)
+    os.utime("runs/0/best.safetensors", (2000, 2000))
+    for name, newest in (("o.wav", 0), ("p.ogg", 2)):
+        result = call("sample", name, "--length", 5, "--force")
+        assert result.err.endswith(f" from runs/{newest}\n")
+    says = "runs/2 was trained on music (88 notes, 4 steps per beat), which cannot be written as "
+    says += "raw: use one of mid, wav, flac, ogg, mp3, npy, png, or another run with --run"
+    call_refused("sample", "p.raw", "--run", "runs/2", says=says, status=2)
+
+
+# ---- pipes --------------------------------------------------------------------------------------
+
+
+def test_a_pipe_plays_while_sampling_continues(audio_run_folder):
+    """Guards `| aplay`: sound arrives long before the end, after a header with its length."""
+    options = ["--format", "wav", "--run", audio_run_folder, "--seconds", 3600]
+    with start("sample", "-", *options) as process:
+        header, sound = (process.stdout.buffer.read(count) for count in (44, 4000))
+        assert process.poll() is None  # most of the hour is yet to be sampled
+        process.stdout.close()  # and the command ends silently
+        assert process.stderr.read() == ""
+    assert process.returncode == 128 + signal.SIGPIPE
+    assert (header[:4], header[36:40]) == (b"RIFF", b"data")
+    assert int.from_bytes(header[40:44], "little") == 3600 * RATE * 2
+    begin = sample_piece(seqmodel.load_run(audio_run_folder), 200)
+    assert np.array_equal(np.frombuffer(sound, "<i2"), begin.reshape(-1) * 32768)
+
+
+def test_a_signal_removes_the_unfinished_file(audio_run_folder, here):
+    """Guards against a leftover file, temporary file or folder, and against buffering it all."""
+    process = start("sample", "o.wav", "--run", audio_run_folder, "--seconds", 3600, "-q")
+    while not [path for path in here.glob(".o.wav.*") if path.stat().st_size > 10_000]:
+        assert process.poll() is None
+        time.sleep(0.02)
+    process.send_signal(signal.SIGTERM)
+    said = "seqmodel: ended by SIGTERM; nothing half-written is left\n"
+    assert process.communicate(timeout=PATIENCE) == ("", said)
+    assert process.returncode == 128 + signal.SIGTERM
+    assert not list(here.iterdir())
+
+
+# ---- primers ------------------------------------------------------------------------------------
+
+
+def test_a_primer_is_read_at_the_rate_of_the_run_to_its_very_end(call, speech, monkeypatch):
+    """Guards the mean of its channels, resampling, its end, and against a primer in the file."""
+    stereo = record(Path("prime.flac"), 2222, rate=16_000, channels=2)
+    heard = soxr.resample(stereo.mean(axis=1), 16_000, RATE, quality="HQ")
+    assert len(heard) % FRAME
+    heard = heard[len(heard) % FRAME :].reshape(-1, FRAME)
+    options = ["--run", speech, "--length", 50]
+    said = "prime.flac: resampled from 16,000 to 8,000 Hz\n"
+    primed = call("sample", "primed.npy", *options, "--prime", "prime.flac")
+    assert primed.err == f"{said}primed.npy: 0.1 s (500 samples at 8,000 Hz) from {speech}\n"
+    call_ok("sample", "plain.npy", *options)
+    both = call("sample", "both.npy", *options, "--prime", "prime.flac", "--include-prime")
+    assert both.err == f"{said}both.npy: 0.2 s (1,610 samples at 8,000 Hz) from {speech}\n"
+    after, whole = np.load("primed.npy"), np.load("both.npy")
+    np.testing.assert_allclose(whole[:-50], heard, atol=0.51 / 32768)
+    assert not (whole[:-50] * 32768 % 1).any()  # what prepare would store, as in training
+    assert np.array_equal(whole[-50:], after)
+    assert not np.array_equal(after, np.load("plain.npy"))
+    assert np.array_equal(after, sample_piece(seqmodel.load_run(speech), 50, prime=whole[:-50]))
+    monkeypatch.setattr("seqmodel.model.sequence.FRAMES_AT_ONCE", 7)  # each window goes on
+    call_ok("sample", "windows.npy", *options, "--prime", "prime.flac")
+    assert np.array_equal(after, np.load("windows.npy"))
+
+
+def test_only_the_beginning_of_a_recording(audio_run_folder, monkeypatch):
+    """Whole frames from its first sample on, unchanged; more than fits in memory is not read."""
+    samples = record(Path("p.wav"), 3005)
+    monkeypatch.setattr(sampling, "MAX_PRIMER_SAMPLES", 3000)
+    monkeypatch.setattr("seqmodel.media.audio.reader.BLOCK", 100)
+    options = ["--run", audio_run_folder, "--length", 50, "--prime", "p.wav", "--include-prime"]
+    says = "--prime p.wav: is longer than 0:00; add --prime-seconds"
+    call_refused("sample", "o.npy", *options, says=says)
+    call_ok("sample", "frames.npy", *options, "--prime-frames", 13)
+    call_ok("sample", "seconds.npy", *options, "--prime-seconds", 130 / 8000)
+    frames = np.load("frames.npy")
+    assert len(frames) == 13 + 50
+    assert np.array_equal(frames[:13].ravel(), samples[:130, 0])
+    assert np.array_equal(frames, np.load("seconds.npy"))
+    np.save("p.npy", np.load("frames.npy")[:20])
+    call_ok("sample", "npy.npy", *options[:4], "--prime", "p.npy", "--prime-frames", 13)
+    assert np.array_equal(frames[13:], np.load("npy.npy"))
+    call_ok("sample", "o.png", *options, "--prime-frames", 13)
+    image = matplotlib.image.imread("o.png")[:, :, :3]
+    orange = np.abs(image - matplotlib.colors.to_rgb("#c8782a")).max(axis=2) < 0.02
+    assert orange.any()
+    assert np.nonzero(orange)[1].max() < 0.5 * image.shape[1]

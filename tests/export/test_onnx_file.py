@@ -1,9 +1,12 @@
-"""The ONNX file: valid, the same each time, and all that another program needs."""
+"""What `export` writes: an ONNX file that is valid and complete, a zip that is the same run."""
 
 import json
 import re
 import subprocess
 import sys
+import zipfile
+from dataclasses import replace
+from io import BytesIO
 from pathlib import Path
 
 import numpy as np
@@ -13,10 +16,15 @@ from onnx_sessions import Session, music_frames, run_of
 
 import seqmodel
 from seqmodel import export
+from seqmodel.config import read_config_file
 from seqmodel.errors import SeqmodelError
+from seqmodel.export.bundle import bundle
 from seqmodel.export.onnx.model import export_graph
 from seqmodel.media.audio.frames import AudioFrames
 from seqmodel.outputs.bernoulli import BernoulliOutput
+from seqmodel.report.subjects import load_subjects, score
+from seqmodel.runs.files import BEST, CARD, CONFIG, LAST, METRICS
+from seqmodel.runs.folder import load_run, read_metrics
 
 README = Path(export.__file__).with_name("README.md")
 SOUND = AudioFrames(8000, 10, 20, "int16", mean=0.001, deviation=0.11)
@@ -87,3 +95,139 @@ def test_an_output_of_ones_own_is_refused():
     run.model.output.__class__ = type("Mine", (BernoulliOutput,), {})
     with pytest.raises(SeqmodelError, match=r"^runs/x has the output bernoulli of the frame-wise"):
         export_graph(run)
+
+
+@pytest.fixture(scope="module")
+def zipped(run, tmp_path_factory):
+    """The run, exported."""
+    path = tmp_path_factory.mktemp("zip") / "tiny.zip"
+    path.write_bytes(bundle(run))
+    return path
+
+
+def members(content):
+    with zipfile.ZipFile(BytesIO(content)) as archive:
+        return {name: archive.read(name) for name in archive.namelist()}
+
+
+def test_a_zip_predicts_as_its_folder_and_runs_no_code(run, zipped, rolls, monkeypatch):
+    """Guards the weights, and every setting that the model is built from."""
+    for name in ("pickle.load", "pickle.loads", "pickle.Unpickler", "torch.load"):
+        monkeypatch.setattr(name, lambda *_, **__: pytest.fail("unpickled"))
+    loaded = load_run(zipped)
+    assert loaded.config == replace(run.config, data="tiny")
+    assert (loaded.frame, loaded.epoch, loaded.longest_piece) == (run.frame, run.epoch, 30)
+    for piece in rolls["valid"]:
+        assert np.array_equal(loaded.nll(piece), run.nll(piece))
+    assert read_metrics(zipped) == read_metrics(run.folder)
+
+
+def test_the_same_run_gives_the_same_bytes(run, zipped, tmp_path):
+    """Guards against times and orders in the zip; a zip's own zip, or its folder's, is the same."""
+    assert bundle(run) == zipped.read_bytes()
+    assert bundle(load_run(zipped)) == zipped.read_bytes()
+    with zipfile.ZipFile(zipped) as archive:
+        archive.extractall(tmp_path / "unpacked")
+        assert {info.date_time for info in archive.infolist()} == {(1980, 1, 1, 0, 0, 0)}
+    assert bundle(load_run(tmp_path / "unpacked")) == zipped.read_bytes()
+
+
+def test_it_holds_what_others_need_and_no_path_of_ours(run, zipped, dataset, tmp_path):
+    """Guards against home directories sent to strangers, the state of training, lost settings."""
+    held = members(zipped.read_bytes())
+    assert [*held] == [CARD, CONFIG, BEST, METRICS]
+    assert held[METRICS] == (run.folder / METRICS).read_bytes()
+    for name, content in held.items():
+        assert str(dataset.folder.parent).encode() not in content, name
+        assert str(run.folder.parent).encode() not in content, name
+    (tmp_path / CONFIG).write_bytes(held[CONFIG])
+    assert read_config_file(tmp_path / CONFIG) == {**run.config.__dict__, "data": "tiny"}
+
+
+def test_the_card_tells_what_the_run_is(zipped, run, dataset):
+    """Guards its figures, which are of the epoch of the weights, not of the last."""
+    card = members(zipped.read_bytes())[CARD].decode()
+    best = json.loads((run.folder / METRICS).read_text().splitlines()[run.epoch - 1])
+    assert best["epoch"] == run.epoch
+    for name in ("nats_per_frame", "accuracy", "end_nats_per_piece"):
+        figure = f"{best[f'valid_{name}']:.4f}"
+        assert re.search(rf"^    {name.replace('_', ' ')} +{figure}$", card, re.MULTILINE), name
+    assert f"    tiny: {dataset.frame}\n" in card
+    assert dataset.fingerprint() in card
+    assert "    o = s(Wo x + Uo h' + Vo (.) c + bo)\n" in card
+    assert "    seqmodel sample out.mid --run RUN\n    seqmodel eval RUN --data DATA\n" in card
+
+
+def test_names_in_the_card_are_only_names(run):
+    """Guards against a folder's name that becomes a heading, a link or a script where it shows."""
+    name = "x\n# Safe!\n<script>alert(1)</script>[y](http:z)`"
+    shown = {
+        name: "    script>[y](http:z)`: 88 notes",  # what follows the last slash
+        name.replace("/", ""): "    x\\n# Safe!\\n<script>",
+    }
+    for each, begins in shown.items():
+        card = members(bundle(replace(run, config=replace(run.config, data=f"/a/{each}"))))[CARD]
+        (line,) = [line for line in card.decode().splitlines() if "script" in line]
+        assert line.startswith(begins)
+
+
+def test_a_text_unit_travels(make_config, train, tmp_path):
+    """Guards the promise that the unit's own file is not needed, in the card either."""
+    unit = "unit: mine\nz = s(Wz x + Uz h')\nh = (1 - z) (.) h' + z (.) phi(W x + b)\n"
+    train(make_config(unit=unit, epochs=1, model="frame-wise"), tmp_path / "run")
+    (tmp_path / "run.zip").write_bytes(bundle(load_run(tmp_path / "run")))
+    loaded = load_run(tmp_path / "run.zip")
+    assert loaded.config.unit == unit
+    card = members((tmp_path / "run.zip").read_bytes())[CARD].decode()
+    assert "    # mine\n    z = s(Wz x + Uz h')\n" in card
+
+
+def test_a_run_without_metrics_or_fingerprint_is_exported_with_a_gap(run_folder, tmp_path):
+    """Guards runs that were copied as their best checkpoint alone."""
+    (tmp_path / BEST).write_bytes((run_folder / BEST).read_bytes())
+    held = members(bundle(load_run(tmp_path)))
+    assert [*held] == [CARD, CONFIG, BEST]
+    assert held[CARD].decode().count("not recorded") == 2
+
+
+@pytest.mark.parametrize("name", [LAST, METRICS])
+def test_a_damaged_run_is_not_exported(run_folder, tmp_path, name):
+    """Guards against a card that leaves out what it could not read."""
+    for file in (BEST, LAST, METRICS):
+        (tmp_path / file).write_bytes((run_folder / file).read_bytes())
+    loaded = load_run(tmp_path)
+    (tmp_path / name).write_bytes(b"{")
+    with pytest.raises(SeqmodelError, match=f"{name} is damaged"):
+        bundle(loaded)
+
+
+# ---- the data that a zip names ------------------------------------------------------------------
+
+
+def test_the_data_is_found_by_name_and_told_by_its_fingerprint(
+    zipped, run, dataset, rolls, write_dataset, tmp_path, monkeypatch
+):
+    """Guards against other data of the same name, scored as if it were the run's own valid."""
+    monkeypatch.chdir(tmp_path)
+    loaded = load_run(zipped)
+    with pytest.raises(SeqmodelError, match="a dataset tiny that is not here: name one with"):
+        loaded.dataset()
+    other = write_dataset(Path("tiny"), {**rolls, "valid": rolls["test"]})
+    assert not loaded.trained_on(other)
+    with pytest.raises(
+        SeqmodelError, match=r"tiny is not the dataset that .*tiny\.zip was trained"
+    ):
+        loaded.dataset()
+    assert loaded.trained_on(write_dataset(Path("other"), rolls))
+    write_dataset(Path("tiny"), rolls)
+    assert loaded.dataset().fingerprint() == dataset.fingerprint()
+    assert run.dataset().folder == dataset.folder
+
+
+def test_a_report_on_a_zip_has_its_curve_and_figures(zipped, run_folder, dataset, monkeypatch):
+    monkeypatch.chdir(dataset.folder.parent)
+    subjects = load_subjects([run_folder, zipped])
+    assert subjects[0].curve.metrics == subjects[1].curve.metrics
+    ours, theirs = score(subjects, lambda done, total: None)
+    assert ours.nats("valid") == theirs.nats("valid") is not None
+    assert theirs.remark == ""

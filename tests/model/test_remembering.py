@@ -1,8 +1,9 @@
-"""What notes remember of a piece, each by its definition."""
+"""What models of notes remember of a piece, the clock and rests of units, by definition."""
 
 import math
 from collections import defaultdict
 from dataclasses import replace
+from statistics import NormalDist
 
 import numpy as np
 import pytest
@@ -11,7 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from metres import METRES, place_of
 from models import clock_of, model_of, random_model, read_however_cut
+from same_draws import same_draws
 
+from seqmodel import units
 from seqmodel.config import MODELS
 from seqmodel.data.batches import load
 from seqmodel.data.bundled import FRAMES
@@ -26,12 +29,16 @@ from seqmodel.media.music.metre import (
 )
 from seqmodel.model.ages import AGES, SILENT, SOUNDING, UNCHANGED, unchanged_before
 from seqmodel.model.bars import BARS, BEATS, DIGITS, POSITIONS, REMAINING, write_position
-from seqmodel.model.build import with_sizes
-from seqmodel.model.clock import MAX_HELD
+from seqmodel.model.build import build_model, with_sizes
+from seqmodel.model.clock import DIGITS as CLOCK_DIGITS
+from seqmodel.model.clock import HORIZONS, MAX_HELD, MAX_LENGTHS, ODDS_SCALE, Clock
 from seqmodel.model.echo import MAX_LENGTH, REACH_BACK, STEPS
 from seqmodel.model.motifs import CONTEXTS, MAX_COUNT, MOTIFS
 from seqmodel.model.notes import NoteEncoder
+from seqmodel.model.sequence import SequenceModel
+from seqmodel.outputs.note_unit import NoteUnitOutput
 from seqmodel.outputs.notes import with_forced_strikes
+from seqmodel.outputs.notes_tied import below_size
 from seqmodel.training.state import TrainingState
 from seqmodel.training.update import window_gradient
 
@@ -287,3 +294,187 @@ def test_training_is_on_each_pieces_own_metre(dataset, make_config):
     nats, _ = window_gradient(state, batch, 1)
     assert nats == pytest.approx(likelihood(state.model, split[:3]).piece_nats.sum(), rel=1e-4)
     assert load(split, np.arange(3), begin=2).metres is None
+
+
+LENGTHS = [12, 30, 30, 33, 40]
+
+
+def chances_by_hand(lengths, count):
+    """p(the piece has t + 1 frames | it has over t), by the definition, for each t."""
+    N, mean = len(lengths), sum(lengths) / len(lengths)
+    logs = [math.log(length) for length in lengths]
+
+    def longer(frames):
+        total = math.exp(-frames / mean)
+        for own, length in zip(logs, lengths, strict=True):
+            near = sorted(abs(own - other) for other in logs)[min(N - 1, round(math.sqrt(N)))]
+            width = max(near, 1 / length)
+            total += 1 - NormalDist(own, width).cdf(math.log(frames))
+        return total / (N + 1)
+
+    chances = [1 - longer(t + 1.5) / longer(t + 0.5) for t in range(count)]
+    longest = max(lengths)
+    return chances[: longest - 1] + [
+        max(chances[longest - 1 : t + 1]) for t in range(longest - 1, count)
+    ]
+
+
+@pytest.mark.parametrize("lengths", [LENGTHS, [7], [20] * 9, [1, 90]])
+def test_the_table_of_a_clock_is_the_definition(lengths):
+    table = clock_of(lengths).table()
+    count = 2 * max(lengths)
+    chances = chances_by_hand(lengths, count + max(HORIZONS))
+    assert table.shape == (count, len(HORIZONS) + 1)
+    ends = torch.sigmoid(table[:, -1] * ODDS_SCALE)
+    assert ends.tolist() == pytest.approx(chances[:count], rel=1e-5, abs=2e-9)
+    for t in (0, 5, max(lengths), count - 1):
+        for k, frames in enumerate(HORIZONS):
+            stays = math.prod(1 - chance for chance in chances[t : t + frames])
+            assert float(table[t, k]) == pytest.approx(1 - stays, abs=1e-6)
+
+
+def test_a_clock_takes_the_lengths_of_many_pieces_evenly():
+    lengths = np.random.default_rng(1).permutation(np.arange(1, 1025))
+    assert clock_of(lengths).lengths.tolist() == list(range(1, 1025, 1024 // MAX_LENGTHS))
+
+
+def test_the_metre_is_told_by_digits_of_the_number_of_frames():
+    """Beside what is told of the end, or alone."""
+    table = clock_of(LENGTHS, metre=True).table()
+    digits = [[int(d) for d in f"{t % 2**CLOCK_DIGITS:0{CLOCK_DIGITS}b}"[::-1]] for t in range(128)]
+    assert table[:, :CLOCK_DIGITS].tolist() == digits  # 80 rows, up to a multiple of 64
+    assert torch.equal(table[:80, CLOCK_DIGITS:], clock_of(LENGTHS).table())
+    alone = clock_of(LENGTHS, end=False, metre=True)
+    assert alone.table().tolist() == digits[:64]
+
+
+@pytest.mark.parametrize("last", [[8, 8, 11, 8], [8] * 9])
+def test_a_chord_held_as_long_as_a_last_one_is_evidence_of_the_end(last):
+    """The ratio of odds given how long nothing has changed to odds without, by the definition."""
+    others = [1, 2, 4, 2, 8, 3]
+    held = Clock(held=True)
+    ages = [np.concatenate([[0], *(1 + np.arange(n) for n in [*others, end])])[:-1] for end in last]
+    held.fit_held(ages)
+    chances = chances_by_hand(last, 40)
+    prior, going = math.log(len(last) / sum(len(age) - 1 for age in ages)), float(len(last))
+    for age in range(40):
+        times = sum(int((piece == age).sum()) for piece in ages)
+        chance = going * chances[age] / max(going, times)
+        expected = math.log(chance / (1 - chance)) - prior
+        assert float(held.held[age]) * ODDS_SCALE == pytest.approx(expected, abs=1e-4), age
+        going *= 1 - chances[age]
+    assert float(held.held[7]) > 0 > float(held.held[1])
+    assert (held.held[10:].diff() >= 0).all()  # to the end, where nothing was ever seen
+    held.fit_held([np.zeros(1, int)] * 2)
+    assert held.held.isfinite().all()  # pieces of one frame, which is always the last
+
+
+def without_evidence(model):
+    """The model, its ends left to the clock."""
+    with torch.no_grad():
+        model.output.ending.weight[:, :-1] = 0
+    return model
+
+
+def test_training_starts_from_the_lengths_of_the_training_pieces(make_config, dataset):
+    """Without evidence from h, the nats of a piece's end are those of its length."""
+    config = make_config(
+        model="tied", clock=True, held=False, end=True, unit="gru", hidden=3, output="auto"
+    )
+    model = build_model(with_sizes(config, dataset.frame), dataset.frame)
+    train, valid = dataset["train"], dataset["valid"]
+    model.start_at(train)
+    chances = chances_by_hand(train.lengths.tolist(), int(valid.lengths.max()))
+    expected = [
+        -math.log(chances[length - 1]) - sum(math.log1p(-c) for c in chances[: length - 1])
+        for length in valid.lengths.tolist()
+    ]
+    nats = likelihood(without_evidence(model), valid).figures["end_nats_per_piece"]
+    assert nats == pytest.approx(sum(expected) / len(expected), rel=1e-4)
+
+
+KINDS = pytest.mark.parametrize(
+    ("onsets", "hits"), [(False, False), (True, False), (False, True)], ids=["", "onsets", "hits"]
+)
+
+
+def resting_model(D, *, onsets, hits):
+    torch.manual_seed(D)
+    encoder = NoteEncoder(D, onsets=onsets, hits=hits, ages=True, echo=True, rests=True)
+    unit = units.make("lstm", encoder.input_size, 3, layers=2)
+    h_size = 3 + encoder.skip_size
+    along_pitch = units.make("gru", h_size + below_size(onsets=onsets), 4)
+    output = NoteUnitOutput(
+        h_size, along_pitch, D, onsets=onsets, hits=hits, end=True, first_change=True
+    )
+    model = SequenceModel(encoder, unit, output).double()
+    for weight in model.parameters():
+        torch.nn.init.normal_(weight, std=0.5)
+    for weight in output.first.parameters():
+        torch.nn.init.normal_(weight, std=0.1)
+    torch.nn.init.constant_(output.first.own.bias, -2.0)
+    torch.nn.init.constant_(output.ending.bias, -9.0)
+    return model.eval()
+
+
+def moves(frame, before, D, *, hits):
+    """The definition, note by note: something begins, ends, or is struck."""
+    return any(a != b for a, b in zip(frame[:D], before[:D], strict=True)) or any(
+        frame if hits else frame[D:]
+    )
+
+
+@KINDS
+def test_a_unit_that_rests_is_the_one_moved_by_hand(onsets, hits):
+    """However a piece is cut, in a ragged batch, and step by step."""
+    D, T = 4, 60
+    model = resting_model(D, onsets=onsets, hits=hits)
+    random = np.random.default_rng(1)
+    line = np.repeat(random.random((T, D)) < 0.4, 1 + random.integers(0, 5, T), 0)[:T]
+    line = line & (random.random(T) < 0.5)[:, None] if hits else line
+    struck = line & ~np.pad(line[:-1], ((1, 0), (0, 0)))
+    struck |= line & (random.random((T, D)) < 0.1)
+    piece = torch.from_numpy(np.concatenate([line, struck], 1) if onsets else line).double()
+    pieces = torch.stack([piece, piece], 1)
+    heard = torch.cat([torch.zeros_like(piece[:2]), piece[:-1]])  # two frames before each
+    with torch.no_grad():
+        encoded = model.encoder.encode(piece.unsqueeze(1), model.start(1).past)
+        state, rows, moved = model.start(1).state, [], 0
+        h = state[-1][0].unsqueeze(0)
+        for t in range(T):
+            if t == 0 or moves(heard[t + 1].tolist(), heard[t].tolist(), D, hits=hits):
+                h, state = model.unit(encoded.inputs[t : t + 1], state)
+                moved += 1
+            rows.append(torch.cat([h[0], encoded.skip[t]], 1))
+        assert 5 < moved < T - 10
+        read = model.read(pieces, model.start(2))
+        torch.testing.assert_close(read.h[:, :D], torch.stack(rows))
+        carry, cut = model.start(2), []
+        for start in range(0, T, 7):
+            reading = model.read(pieces[start : start + 7], carry)
+            cut.append(reading.h)
+            carry = reading.after
+        torch.testing.assert_close(torch.cat(cut), read.h)
+        ragged = model.read(pieces, model.start(2), torch.tensor([T, 23]))
+        alone = model.read(pieces[:23, 1:], model.start(1))
+        torch.testing.assert_close(ragged.h[:23, D:], alone.h)
+        for ours, whole in zip(ragged.after.tensors()[:4], alone.after.tensors()[:4], strict=True):
+            torch.testing.assert_close(ours[D:], whole)
+        carry = model.start(1)
+        for t in range(12):
+            h, state = model.step(carry)
+            torch.testing.assert_close(h, read.h[t, :D])
+            past = model.encoder.append(carry.past, piece[t : t + 1])
+            carry = carry._replace(state=state, past=past)
+
+
+@KINDS
+def test_compiled_and_plain_sampling_of_units_that_rest_draw_the_same(onsets, hits, monkeypatch):
+    """The skipped calls: a unit that went on, or was kept too long, would draw other notes."""
+    monkeypatch.setattr("seqmodel.sampling.sampler.CHUNK", 24)
+    D = 6
+    drawn = same_draws(resting_model(D, onsets=onsets, hits=hits))
+    before = np.concatenate([np.zeros_like(drawn[:1]), drawn[:-1]])
+    pairs = zip(drawn.tolist(), before.tolist(), strict=True)
+    moved = [moves(frame, last, D, hits=hits) for frame, last in pairs]
+    assert 0.1 < np.mean(moved) < 0.9

@@ -1,8 +1,9 @@
-"""The page of runs: which are compared, what is missing, and where the figures come from."""
+"""Pages of runs, and what inspection of runs and datasets finds."""
 
 import json
 import shutil
 import zipfile
+from functools import partial
 from io import BytesIO
 from threading import Thread
 from urllib.request import urlopen
@@ -10,14 +11,17 @@ from urllib.request import urlopen
 import numpy as np
 import pytest
 import soundfile
+from refusals import refused
 
 from seqmodel.data.dataset import open_dataset
 from seqmodel.errors import SeqmodelError
 from seqmodel.evaluation.evaluate import evaluate
+from seqmodel.media.audio.inspection import inspect_audio
 from seqmodel.media.audio.medium import Audio
 from seqmodel.media.music.corpus import load_midi
 from seqmodel.media.music.sampling import MusicSampling
 from seqmodel.report import watching
+from seqmodel.report.inspection import inspect_run, kind_of
 from seqmodel.report.page.parts import Curves, Samples, Table
 from seqmodel.report.run_page import draw, real_piece, run_page
 from seqmodel.report.subjects import load_subjects, score
@@ -206,3 +210,39 @@ def test_a_watched_page_is_made_anew_whatever_has_changed(run_folder, tmp_path, 
         server.shutdown()
         thread.join()
         server.server_close()
+
+
+def test_silence_has_no_level(tmp_path):
+    """The logarithm of 0 is not finite, and JSON cannot hold it."""
+    soundfile.write(tmp_path / "a.wav", np.zeros(8), 8000)
+    values = inspect_audio(tmp_path / "a.wav", {}, tmp_path / "plot.png")
+    assert (values["peak"], values["rms_db"], values["clipped_samples"]) == (0.0, None, 0)
+    assert (values["frames"], values["dtype"]) == (0, "int16")
+
+
+def test_a_run_without_an_epoch_can_be_inspected(run_folder, tmp_path):
+    """Also if the best checkpoint, which is written first, is there without its line of metrics."""
+    shutil.copy(run_folder / runs.CONFIG, tmp_path)
+    expected = {"path": str(tmp_path), "kind": "run", "epochs": 0, "remark": ""}
+    assert inspect_run(tmp_path, None) == expected
+    (tmp_path / runs.DRAWS).mkdir()
+    assert "has not finished its search" in inspect_run(tmp_path, None)["remark"]
+    draw = partial(inspect_run, tmp_path, tmp_path / "plot.png")
+    refused(draw, "no complete epoch to draw yet")
+    shutil.copy(run_folder / runs.BEST, tmp_path)
+    values = inspect_run(tmp_path, None)
+    assert (values["epochs"], "best" in values, "model" in values) == (0, False, True)
+
+
+def test_kinds_are_told_apart(run_folder, dataset, tmp_path):
+    for name in ("a.mid", "a.FLAC", "a.NPY", "SONG.MID", "text.txt"):
+        (tmp_path / name).touch()
+    for path, kind in (
+        *((run_folder, "run"), (dataset.folder, "dataset"), (tmp_path / "a.mid", "midi")),
+        *((tmp_path / "a.FLAC", "audio"), (tmp_path / "a.NPY", "roll")),
+        (tmp_path / "SONG.MID", "midi"),
+    ):
+        assert kind_of(path) == kind
+    for path in (tmp_path, tmp_path / "text.txt"):
+        refused(lambda path=path: kind_of(path), f"{path} is neither")
+    refused(lambda: kind_of(tmp_path / "nowhere"), "no such file")

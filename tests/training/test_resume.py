@@ -1,8 +1,12 @@
-"""Resuming: a run stopped anywhere ends bit for bit like one that was never stopped."""
+"""Stopped anywhere, by a signal or for want of data, a run ends as if it never had been."""
 
 import itertools
 import json
+import os
+import shlex
 import shutil
+import signal
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
@@ -15,7 +19,10 @@ from onsets import marked
 from outcomes import left
 from refusals import refused
 
-from seqmodel.data.dataset import open_dataset
+from seqmodel.data.dataset import LostError, open_dataset
+from seqmodel.experiment.jobs import Worker
+from seqmodel.experiment.plan import Plan, sources_of, variants_of
+from seqmodel.experiment.studies import Studies, open_storage
 from seqmodel.media.marks import Levels
 from seqmodel.model.sequence import SequenceModel
 from seqmodel.model.sound.predictors import predictors_at
@@ -26,7 +33,7 @@ from seqmodel.runs.folder import load_run, read_metrics
 from seqmodel.training import loop, processes
 from seqmodel.training.loop import Listener, Trainer, train_run
 from seqmodel.training.state import CARRY, TrainingState
-from seqmodel.training.stopping import InterruptError, StopRequest
+from seqmodel.training.stopping import InterruptError, StopRequest, stop_on_signals
 from seqmodel.units import UNITS
 
 FORMED = "\n".join((*UNITS["lstm"].statements, "Uf has rank 2", "Uc has 3 heads", "unit: formed"))
@@ -362,3 +369,108 @@ def test_a_run_whose_valid_figure_was_nan_is_not_resumed(make_config, dataset):
     place = {"epoch": 2, "metrics": [line]}
     loaded = partial(state.load, state.tensors(), place, ORIGIN)
     refused(loaded, "valid split scores nan ", " after epoch 2")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_is_recorded_and_a_second_one_would_end_the_process(number):
+    """Whoever presses Ctrl-C twice does not want to wait. Errors leave handlers as they were."""
+    before = signal.getsignal(number)
+    with stop_on_signals() as stop:
+        assert stop.signal is None
+        os.kill(os.getpid(), number)
+        assert stop.signal == number
+        assert signal.getsignal(number) is signal.SIG_DFL
+    assert signal.getsignal(number) is before
+    with pytest.raises(ZeroDivisionError), stop_on_signals():
+        raise ZeroDivisionError
+    assert signal.getsignal(number) is before
+
+
+def test_the_end_of_a_terminal_stops_once_and_never_if_ignored():
+    """It sends several signals, of which the second would end the process before it has saved."""
+    before = signal.getsignal(signal.SIGHUP)
+    with stop_on_signals() as stop:
+        for _ in range(3):
+            os.kill(os.getpid(), signal.SIGHUP)
+        assert stop.signal == signal.SIGHUP
+    assert signal.getsignal(signal.SIGHUP) is before
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does
+    with stop_on_signals() as stop:
+        os.kill(os.getpid(), signal.SIGHUP)
+        assert stop.signal is None
+    assert signal.signal(signal.SIGHUP, before) is signal.SIG_IGN
+
+
+def test_other_threads_can_train_too():
+    """Python allows handlers in the main thread only; a notebook's worker must not crash."""
+    seen = []
+
+    def work():
+        with stop_on_signals() as stop:
+            seen.append(stop.signal)
+
+    with ThreadPoolExecutor(1) as team:
+        team.submit(work).result()
+    assert seen == [None]
+
+
+def flip(shard):
+    data = shard.read_bytes()
+    shard.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
+
+
+HARM = {
+    "cut short": lambda folder: os.truncate(folder / "train.npy", 140),
+    "removed": shutil.rmtree,
+    "valid removed": lambda folder: (folder / "valid.npy").unlink(),
+    "changed": lambda folder: flip(folder / "train.npy"),
+}
+
+
+def test_lost_data_ends_training_at_once_and_the_run_resumes(dataset, make_config, train, tmp_path):
+    """Guards against bus errors from a truncated memory map, and hours of training on lost data."""
+    config, data = make_config(epochs=2, truncate=10), tmp_path / "data"
+    train(config, tmp_path / "whole")
+    for name, harm in HARM.items():
+        shutil.copytree(dataset.folder, data)
+        run, ticks = tmp_path / name, []
+
+        def tick(tick, ticks=ticks, harm=harm):
+            ticks.append(tick)
+            if len(ticks) == 2:
+                harm(data)
+
+        again = f"continue with `seqmodel train --resume --run {shlex.quote(str(run))}`"
+        training = partial(train, config, run, data=open_dataset(data), tick=tick)
+        refused(training, data, again)
+        assert {tick.epoch for tick in ticks} == {1}
+        shutil.rmtree(data, ignore_errors=True)
+        train(config, run, resume=True)
+        assert left(run) == left(tmp_path / "whole")
+
+
+def test_a_run_whose_folder_is_removed_ends_and_leaves_none(make_config, train, tmp_path):
+    """It came back without its settings, and so could not be resumed."""
+
+    def tick(tick):
+        shutil.rmtree(tmp_path / "run", ignore_errors=True)
+
+    training = partial(train, make_config(epochs=2), tmp_path / "run", tick=tick)
+    refused(training, tmp_path / "run" / "config.yaml", "has gone")
+    assert not (tmp_path / "run").exists()
+
+
+def test_an_experiment_that_lost_its_data_says_to_repeat_the_command(dataset, tmp_path):
+    """`train --resume --run results/.../trial-0` would finish one run and leave the others."""
+    data, folder = tmp_path / "data", tmp_path / "experiment"
+    shutil.copytree(dataset.folder, data)
+    settings = {"model": "frame-wise", "hidden": 4, "epochs": 3, "batch_size": 4}
+    plan = Plan(sources_of([data]), variants_of(["gru"], []), settings, "none", 1, 1, {})
+    studies = Studies.begin(open_storage(folder, None), "e", plan)
+
+    def tell(event):
+        if event.epoch == 1:
+            (data / "train.npy").unlink(missing_ok=True)
+
+    with pytest.raises(LostError, match=r"once the data is back, run the same command to resume$"):
+        Worker(studies, folder, tell).work()

@@ -1,4 +1,4 @@
-"""One update, recomputed: gradient, its rescaling, noise, Adam and RMSProp, rate, average."""
+"""One update, recomputed: gradient, noise, Adam and RMSProp, rate, average; on any device."""
 
 import math
 from copy import deepcopy
@@ -10,13 +10,16 @@ import torch
 
 from seqmodel.data import batches
 from seqmodel.evaluation.likelihood import likelihood
+from seqmodel.kernels import noise
 from seqmodel.model import sequence
 from seqmodel.model.build import build_model, with_sizes
-from seqmodel.runs.checkpoint import model_tensors
-from seqmodel.runs.folder import load_run, read_metrics
+from seqmodel.runs.checkpoint import load_checkpoint, model_tensors
+from seqmodel.runs.folder import BEST, LAST, load_run, read_metrics
+from seqmodel.training.loop import train_run
 from seqmodel.training.optimizer import Optimizer, rescale_gradient
 from seqmodel.training.processes import Group
 from seqmodel.training.state import TrainingState
+from seqmodel.training.stopping import InterruptError, StopRequest
 from seqmodel.training.update import (
     update,
     update_seed,
@@ -308,8 +311,8 @@ def test_dropped_weights_are_the_recurrent_ones_and_get_no_gradient(make_config,
 def test_weights_are_restored_exactly_after_an_exception(begin):
     model = begin().model
     clean = [weight.detach().clone() for weight in model.parameters()]
-    for noise in (weight_noise, weight_dropout):
-        with pytest.raises(ZeroDivisionError), noise(model, 0.5):
+    for disturbed in (weight_noise, weight_dropout):
+        with pytest.raises(ZeroDivisionError), disturbed(model, 0.5):
             raise ZeroDivisionError
     assert all(torch.equal(a, b) for a, b in zip(model.parameters(), clean, strict=True))
 
@@ -344,3 +347,46 @@ def test_weights_of_another_run_leave_the_clock_to_this_ones_data(make_config, d
 def test_every_layer_runs_on_the_backend_asked_for(make_config, dataset, backend):
     model = build_model(make_config(**TIED | NOTES, backend=backend), dataset.frame)
     assert {m.backend for m in model.modules() if isinstance(m, Unit)} == {backend}
+
+
+CUDA = torch.device("cuda")
+needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+OPTIONS = {"weight_noise": 0.05, "dropout": 0.2, "average": 0.9, "truncate": 2, "layers": 2}
+
+
+def test_noise_on_other_devices_is_not_compiled(make_config, dataset, monkeypatch):
+    """Compiled code writes to a raw address: with a GPU tensor's, that could be anywhere."""
+    monkeypatch.setattr(noise, "normals", lambda count: pytest.fail("compiled code was called"))
+    model = build_model(make_config(), dataset.frame).to("meta")
+    with weight_noise(model, 0.1):
+        assert all(weight.device.type == "meta" for weight in model.parameters())
+
+
+@needs_cuda
+@pytest.mark.parametrize("optimizer", ["adam", "rmsprop"])
+def test_a_run_moves_between_devices(tmp_path, make_config, dataset, optimizer):
+    """Started on a GPU, stopped between two windows, resumed on the CPU, finished on the GPU."""
+    config = make_config(**OPTIONS, optimizer=optimizer, epochs=2)
+    for device in (CUDA, torch.device("cpu")):
+        stop = StopRequest()
+        stop.signal = 2
+        resume = device != CUDA
+        with pytest.raises(InterruptError):
+            train_run(config, dataset, tmp_path, device=device, resume=resume, stop=stop)
+        tensors, content = load_checkpoint(tmp_path / LAST)
+        assert all(tensor.device.type == "cpu" for tensor in tensors.values())
+        assert content["place"]["window"] > 0
+    progress = train_run(config, dataset, tmp_path, device=CUDA, resume=True)
+    assert progress.epoch == 2
+    assert load_run(tmp_path, CUDA).nll(dataset["valid"][0]).shape == (13,)
+    assert "cuda" not in str(load_checkpoint(tmp_path / BEST)[1])
+
+
+@needs_cuda
+def test_the_same_seed_gives_the_same_run_on_a_gpu(tmp_path, make_config, dataset):
+    config = make_config(**OPTIONS, epochs=1)
+    for name in ("a", "b"):
+        torch.randn(5, device=CUDA)
+        train_run(config, dataset, tmp_path / name, device=CUDA)
+    a, b = (load_checkpoint(tmp_path / name / BEST)[0] for name in ("a", "b"))
+    assert all(torch.equal(a[name], b[name]) for name in a)
