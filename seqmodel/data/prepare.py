@@ -1,14 +1,10 @@
 """Preparing a dataset from sources, one piece at a time, each assigned to a split."""
 
-import io
-import pickle
 import time
-import zlib
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from hashlib import sha256
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Literal, NamedTuple, get_args
@@ -16,6 +12,7 @@ from typing import Any, Literal, NamedTuple, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from seqmodel.data.cache import CachedRead, open_cache
 from seqmodel.data.dataset import (
     DATASET_FOLDER,
     Dataset,
@@ -25,7 +22,7 @@ from seqmodel.data.dataset import (
 )
 from seqmodel.data.sources import SourceFile, Sources
 from seqmodel.errors import SeqmodelError, SourceError
-from seqmodel.files import new_folder, program_hash, read_bytes, renamed_in_errors, write_file
+from seqmodel.files import new_folder, renamed_in_errors
 from seqmodel.media.definitions import (
     SPLITS,
     Corpus,
@@ -35,7 +32,6 @@ from seqmodel.media.definitions import (
     Settings,
     Work,
 )
-from seqmodel.media.input import read_whole
 from seqmodel.media.labels import LABELS, natsorted
 from seqmodel.media.samples import Progress, no_progress
 from seqmodel.system.machine import cores
@@ -228,75 +224,6 @@ def _outcome(read: Read, path: Path) -> Any:
         return error
 
 
-# ---- what was read, kept in a folder -------------------------------------------------------------
-
-# Any number of processes and hosts may share it. An entry is named by the hash of all that it
-# depends on: the bytes, the settings that count, this program's source and NumPy's version. So none
-# is ever stale, and no byte of a dataset depends on the cache. An entry that is damaged, or
-# another's, is made again: its compressed pickle holds its name and ends with a checksum.
-# Unpickling makes nothing but what the corpus and NumPy's arrays consist of: who can write to the
-# folder can falsify datasets, but not run code.
-
-TAG = "CACHEDIR.TAG"
-"""Tells backup programs that a folder is a cache: https://bford.info/cachedir/."""
-TAG_TEXT = b"Signature: 8a477f597d28d172789f06886806bc55\n# Files read by seqmodel prepare.\n"
-
-GZIP = 31
-"""zlib's name of the format, which ends with a CRC-32."""
-
-
-def open_cache(folder: Path) -> None:
-    """Make `folder` a cache if it is new or empty; SeqmodelError if it is anything else."""
-    holds_files = folder.exists() and not (folder.is_dir() and not any(folder.iterdir()))
-    if holds_files and not _is_cache(folder):
-        raise SeqmodelError(f"{folder} is not a cache of prepare; choose another path")
-    write_file(folder / TAG, TAG_TEXT)
-
-
-def _is_cache(folder: Path) -> bool:
-    with suppress(SeqmodelError):
-        return read_bytes(folder / TAG) == TAG_TEXT
-    return False
-
-
-class CachedRead:
-    """`corpus.read` by way of a cache; SourceErrors are not kept."""
-
-    def __init__(self, folder: Path, corpus: Corpus) -> None:
-        self._folder, self._read, self._kind = folder, corpus.read, corpus.read_types[0]
-        made_by: Any = np.zeros(0).__reduce_ex__(pickle.HIGHEST_PROTOCOL)[0]
-        types = (*corpus.read_types, np.dtype, made_by)
-        self._allowed = {(each.__module__, each.__qualname__): each for each in types}
-        self._shared_key = f"{program_hash()} {np.__version__} {corpus.read_by}"
-
-    def __call__(self, path: Path) -> Any:
-        data = read_whole(path)
-        key = sha256(f"{self._shared_key}\0".encode() + data).hexdigest()
-        entry = self._folder / key
-        with suppress(Exception):  # a pickle of somebody else's can raise any
-            content = zlib.decompress(read_bytes(entry), GZIP)
-            name, kept = _Unpickler(io.BytesIO(content), self._allowed).load()
-            if name == key and isinstance(kept, self._kind):
-                return kept
-        found = self._read(path)
-        if read_whole(path) == data:  # otherwise it may be neither's
-            content = pickle.dumps((key, found), pickle.HIGHEST_PROTOCOL)
-            with suppress(SeqmodelError):  # a full disk
-                write_file(entry, zlib.compress(content, 1, GZIP), flush=False)
-        return found
-
-
-class _Unpickler(pickle.Unpickler):
-    def __init__(self, file: io.BytesIO, allowed: dict[tuple[str, str], Any]) -> None:
-        super().__init__(file)
-        self._allowed = allowed
-
-    def find_class(self, module: str, name: str) -> Any:
-        if (module, name) in self._allowed:
-            return self._allowed[module, name]
-        raise pickle.UnpicklingError(f"{module}.{name} is not kept")
-
-
 # ---- prepare -------------------------------------------------------------------------------------
 
 
@@ -318,7 +245,7 @@ def prepare(
     error. A work that no folder places is placed by the hash of its content; if that leaves a split
     empty, everything is read again and works are moved to it or, if there are few, cut by time.
     `split_by` forces whole pieces or cuts; `only` is one split for all, for a run with `settings`.
-    What is read of files is taken from, and kept in, the folder `cache`.
+    What is read of files is taken from, and kept in, the folder `cache`; see `data.cache`.
 
     SeqmodelError if no file can be used or the target cannot be written; nothing is written then.
     """
