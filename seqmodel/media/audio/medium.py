@@ -15,7 +15,8 @@ CLIP_SECONDS = 8.0
 """Length of the pieces that longer recordings are cut into, as in Mehri et al. 2017, SampleRNN."""
 
 USUAL_RATE, HIGH_RATE = 16_000, 24_000
-"""Samples per second that suffice for speech, and above which `prepare` says what they cost."""
+"""Samples per second that suffice for speech, and above which `prepare` says what they cost, and
+`sample` that fewer help."""
 
 SAMPLE_SECONDS = 2.0
 """The length of a sampled piece."""

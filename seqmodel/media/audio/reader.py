@@ -31,6 +31,9 @@ MAX_PEAK = 4.0
 """12 dB above full scale. Samples beyond full scale are clipped, which barely harms a slightly hot
 mix; larger ones mean that the file's full scale is not 1."""
 
+CANCELLED_SHARE = 0.01
+"""Of the power that the mean of unrelated channels has, 20 dB down: with less, channels cancel."""
+
 MAX_SAMPLES = 2**31
 """Per recording: 13 hours at 44.1 kHz; a longer one is a damaged file or has a wrong rate."""
 
@@ -96,15 +99,22 @@ class Recording:
 
         SourceError if there is no sound, or a sample is not finite or beyond `MAX_PEAK`.
         """
-        done, files = 0, 0
+        done, files, power, mixed = 0, 0, 0.0, 0.0
+        each = np.ones(self.channels, np.float32)
         while files == 0 or self._begin_next_file():
             files += 1
             for block in self._blocks(done):
                 self._content.update(block.astype("<f4", copy=False).tobytes())
                 done += len(block)
+                mix = block @ each
+                power, mixed = power + float(np.vdot(block, block)), mixed + float(mix @ mix)
                 yield block
         if files > 1:
             self.remarks.append(f"contains {files} files; read as one")
+        if mixed < CANCELLED_SHARE * power:
+            self.remarks.append(
+                "mixed to mono, though its channels cancel each other: keep only one of them"
+            )
 
     def _begin_next_file(self) -> bool:
         """Begin the next file within ours, if there is one that can be read as part of it."""

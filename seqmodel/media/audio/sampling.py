@@ -12,7 +12,7 @@ from seqmodel.errors import SourceError, UsageError
 from seqmodel.media.audio.evaluation import check_finite
 from seqmodel.media.audio.frames import AudioFrames
 from seqmodel.media.audio.inspection import recording_png, spectrogram_picture
-from seqmodel.media.audio.medium import SAMPLE_SECONDS
+from seqmodel.media.audio.medium import HIGH_RATE, SAMPLE_SECONDS, USUAL_RATE
 from seqmodel.media.audio.reader import Recording
 from seqmodel.media.definitions import FrameDefinition
 from seqmodel.media.input import naming, open_media, read_header
@@ -95,9 +95,10 @@ class AudioSampling(Sampling):
 
     def _hint(self, count: float, clipped: float, total: float, squares: float) -> str:
         if clipped / count > DISTORTED_SHARE:
+            lower = f", prepare with --rate {USUAL_RATE}" * (self._frame.rate > HIGH_RATE)
             return (
-                f"{clipped / count:.0%} of the samples at full scale: train longer or, if the "
-                "recordings clip too, make them quieter and prepare them again"
+                f"{clipped / count:.0%} of the samples at full scale: train longer{lower} or, if "
+                "the recordings clip too, make them quieter and prepare them again"
             )
         deviation = math.sqrt(max(0.0, squares / count - (total / count) ** 2))
         audible = deviation > SILENT_SHARE * self._frame.deviation

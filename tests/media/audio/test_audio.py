@@ -83,6 +83,20 @@ def test_resampling_keeps_a_tone_and_does_not_depend_on_blocks(tmp_path, rates):
     np.testing.assert_allclose(samples[inner], expected[inner], atol=1e-3)
 
 
+@pytest.mark.parametrize("channels", [1, 2, 6, 200])
+def test_channels_that_cancel_are_reported(tmp_path, channels):
+    """The mean of an antiphase recording is silence, which a model would be trained on."""
+    tone, path = voice(2 * BLOCK), tmp_path / "a.wav"
+    for factors in ([1.0], [0.9], [0.9, 0.0], [0.9, -0.1]):  # mono, and what is no cause for alarm
+        assert read(write(path, tone * np.resize(factors, channels)))[1] == []
+    if channels > 1:
+        samples, remarks = read(write(path, tone * np.resize([0.5, -0.5], channels)))
+        assert np.abs(samples).max() < 1e-4
+        assert remarks == [
+            "mixed to mono, though its channels cancel each other: keep only one of them"
+        ]
+
+
 @pytest.mark.parametrize(("value", "shown"), [(np.nan, "nan"), (-np.inf, "-inf"), (1e300, "inf")])
 def test_a_non_finite_sample_is_reported_with_its_place(tmp_path, value, shown):
     """One nan would make every figure of a training run nan, hours later."""

@@ -218,3 +218,12 @@ def test_only_sound_without_a_header_is_written_before_its_model_has_ended_it(ki
 
     AudioSampling(AudioFrames(8000, 10), request).write(file, drawn())
     assert written == before
+
+
+@pytest.mark.parametrize(("rate", "advised"), [(24_000, False), (44_100, True)])
+def test_distorted_sound_at_a_high_rate_is_advised_a_lower_one(rate, advised):
+    """An album that clips after a minute of training at 44.1 kHz hardly does at 16 kHz."""
+    sampling = AudioSampling(AudioFrames(rate, 10), SampleRequest("wav", length=1))
+    hint = sampling.write(io.BytesIO(), [np.ones((1, 10), np.float32)]).hint
+    assert hint.startswith("100% of the samples at full scale: train longer")
+    assert ("longer, prepare with --rate 16000 or, if" in hint) == advised
