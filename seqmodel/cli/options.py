@@ -281,11 +281,11 @@ def options_of(
 
 
 def _owners(rows: Rows) -> dict[Option, list[str]]:
-    """The options of all media, each with the names of those that have it."""
-    owners = defaultdict[Option, list[str]](list)
+    """The options of all media, each with the names of those that have one of its name."""
+    first, owners = dict[str, Option](), defaultdict[Option, list[str]](list)
     for medium in MEDIA.values():
         for option in rows(medium):
-            owners[option].append(medium.name)
+            owners[first.setdefault(option.name, option)].append(medium.name)
     return owners
 
 

@@ -128,12 +128,15 @@ class NoteEncoder(nn.Module, Encoder):
         return cls(
             note_count(frame),
             onsets=frame.onsets,
+            ages=config.ages,
+            motifs=config.motifs,
+            echo=config.echo,
             bars=frame.metres({}) if config.bars else None,
             clock=Clock(end=config.clock, metre=config.metre, held=held) if has_clock else None,
             noise=config.input_noise,
             hits=only_hits(frame),
+            rests=config.rests,
             first_change=bool(config.first_change),
-            **{name: getattr(config, name) for name in ("ages", "motifs", "echo", "rests")},
         )
 
     def start_at(self, train: Split) -> None:

@@ -1,5 +1,6 @@
 """What `prepare` prints and writes, and what it and `inspect` tell of music."""
 
+import inspect
 import json
 import re
 import shutil
@@ -15,7 +16,9 @@ from noise import record
 
 import seqmodel
 from seqmodel.cli import prepare as command
+from seqmodel.cli.options import options_of, with_media_options
 from seqmodel.data.dataset import open_dataset
+from seqmodel.media.definitions import Option
 from seqmodel.media.music.corpus import load_midi
 from seqmodel.media.music.frames import PianoRollFrames
 from seqmodel.media.music.grid import Grid
@@ -205,6 +208,18 @@ def test_options_of_the_other_medium_are_refused(media):
         says = f"{option.partition('=')[0]} is for {media}, and {other}/... is {other}"
         call_refused("prepare", other, "-o", "d", option, says=says, status=2)
         call_ok("prepare", media, "-o", "d", "--force", option)
+
+
+def test_media_may_have_options_of_one_name():
+    """Guards against commands with two parameters of that name, and media that refuse their own."""
+
+    def rows(medium):
+        return (Option("rate", f"That of {medium.name}.", int),)
+
+    taking = with_media_options(rows)(lambda **given: None)
+    assert [*inspect.signature(taking).parameters] == ["rate"]
+    for medium in MEDIA.values():
+        assert options_of(medium, {"rate": 3}, rows, "") == {"rate": 3}
 
 
 def test_an_interrupted_prepare_says_how_it_goes_on(call, music, monkeypatch):

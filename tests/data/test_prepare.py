@@ -304,9 +304,9 @@ def read(monkeypatch):
     """The files that are read rather than taken from the cache, by the only process."""
     read, paths = MusicCorpus.read, []
 
-    def counted(waltzes, path):
+    def counted(corpus, path):
         paths.append(path.name)
-        return read(waltzes, path)
+        return read(corpus, path)
 
     monkeypatch.setattr(MusicCorpus, "read", counted)
     monkeypatch.setattr(reading, "cores", lambda: 1)
@@ -412,10 +412,10 @@ def test_what_changes_as_it_is_read_is_not_kept(waltzes, monkeypatch):
     read, file = MusicCorpus.read, Path("in/03.mid")
     former = file.read_bytes()
 
-    def late(waltzes, path):
+    def late(corpus, path):
         if path == file:
             waltz(file, 20)
-        return read(waltzes, path)
+        return read(corpus, path)
 
     with monkeypatch.context() as meanwhile:
         meanwhile.setattr(MusicCorpus, "read", late)

@@ -7,6 +7,7 @@ import re
 import shutil
 import signal
 import subprocess
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from itertools import count
@@ -295,6 +296,18 @@ def test_a_connection_that_ends_within_a_transaction_is_tried_again(server, tmp_
     storage.engine.dispose()
     for connection in ended:
         connection.close()
+
+
+def test_an_outage_is_told_once_and_remembered(monkeypatch):
+    """Guards a line for each attempt, and hosts taken for dead since they had no database."""
+    monkeypatch.setattr("time.sleep", lambda seconds: None)
+    away = OperationalError("select 1", {}, Exception("gone"))
+    method, said = Mock(side_effect=[away, away, away, "there"], __name__="get"), list[str]()
+    storage = Mock(_shown="db", _reason=str, _say=said.append, _stop=StopRequest(), _last_outage=0)
+    assert retrying(method)(storage, 3) == "there"
+    assert method.call_args.args == (storage, 3)
+    assert len(said) == 1
+    assert time.monotonic() - storage._last_outage < PATIENCE
 
 
 def test_a_wait_for_the_server_ends_on_ctrl_c(server, tmp_path):

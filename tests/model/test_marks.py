@@ -285,6 +285,21 @@ def test_where_a_piece_is_cut_does_not_matter(kind):
     assert torch.equal(memory, after)
 
 
+def test_all_marks_remember_what_is_before_a_cut():
+    torch.manual_seed(4)
+    both = Marks(3, {"part": NAMED, "velocity": LEVELS}, 7, 7, by_part=True, nearby=True).double()
+    h = torch.randn(8, 14, 3, dtype=torch.float64)
+    levels = {name: random_levels(8, 2, 7, seed=k) for k, name in enumerate(both)}
+    _, whole = both.score(h, levels, both.start(h, 2))
+    first, rest = (
+        {name: each[cut] for name, each in levels.items()} for cut in (slice(5), slice(5, 8))
+    )
+    assert whole.abs().sum() > 0
+    _, after = both.score(h[5:], rest, both.score(h[:5], first, both.start(h, 2))[1])
+    assert torch.equal(after, whole)
+    assert torch.equal(both.remember(rest, both.remember(first, both.start(h, 2))), whole)
+
+
 def test_levels_leave_the_gradient_of_frames_as_it_is():
     """Guards nats per frame against what levels cost, and levels against not being learned."""
     model = random_model({"end": True}, replace(FRAMES, onsets=True, marks={"velocity": LEVELS}))

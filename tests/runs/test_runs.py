@@ -1,5 +1,6 @@
 """Run folders, and zips from strangers: found and loaded, or an error of one line."""
 
+import errno
 import os
 import re
 import shutil
@@ -8,6 +9,7 @@ import warnings
 import zipfile
 from contextlib import suppress
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -313,6 +315,13 @@ def test_what_is_no_zip_is_no_run(path):
         refused_twice(
             path, "is not a run: name a run folder, or a zip that `seqmodel export` wrote"
         )
+
+
+def test_a_zip_on_a_broken_disk_is_not_called_damaged(path, monkeypatch):
+    path.write_bytes(b"PK")
+    broken = Mock(side_effect=OSError(errno.EIO, "Input/output error"))
+    monkeypatch.setattr("seqmodel.runs.files.open_input", broken)
+    refused_twice(path, f"cannot read {path}: input/output error")
 
 
 def test_a_pipe_does_not_block(path):

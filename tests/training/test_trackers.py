@@ -10,6 +10,8 @@ from calling import call_ok
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 
+from seqmodel.config import Config
+from seqmodel.errors import SeqmodelError
 from seqmodel.experiment.search import search
 from seqmodel.runs.folder import RUN_FOLDER, load_run, read_metrics
 from seqmodel.sampling.sampler import Freeze, Pause
@@ -176,3 +178,15 @@ def test_trackers_watch_and_only_the_listener_ends_the_run(dataset, make_config,
         *(("epoch", first), ("epoch", second), ("ended", None)),
         *(("resumed", [first, second]), ("ended", raised.value)),
     ]
+
+
+def test_what_a_tracker_says_in_our_words_stays(tmp_path):
+    """Guards the error of a full disk against being told as a fault of the tracker."""
+
+    def refuse(*values):
+        raise SeqmodelError("cannot write a: no space left on device")
+
+    trackers = {"mine": lambda config, folder: Listener(epoch=refuse)}
+    listener = with_trackers(Listener(), trackers, Config(), tmp_path)
+    with pytest.raises(SeqmodelError, match=r"^cannot write a: no space left on device$"):
+        listener.epoch({}, False)

@@ -8,8 +8,7 @@ longer passage of train its frames do: those in windows of 32 are among those in
 these among those of 8.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import islice
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -24,8 +23,8 @@ WINDOWS = (8, 16, 32)
 
 BLOCK = 2**14
 """Frames hashed at once, few enough for a processor's cache; more if a piece is longer."""
-QUERY_BLOCKS = 2**7
-"""Blocks of other splits that are looked for in train at once, in 51 bytes a frame."""
+QUERY_FRAMES = 2**21
+"""Frames of other splits that are looked for in train at once, in 27 bytes each."""
 FILTER_MASK = np.uint64(2**22 - 1)
 """The bits of a hash that rule out most windows that are not looked for."""
 
@@ -69,8 +68,8 @@ class _Queries:
     What stands for no passage, 0, never is.
     """
 
-    def __init__(self, hashes: Sequence[NDArray[np.uint64]]) -> None:
-        self.known = np.concatenate([np.zeros(1, np.uint64), *(each[each > 0] for each in hashes)])
+    def __init__(self, hashes: Hashes) -> None:
+        self.known = np.concatenate([np.zeros(1, np.uint64), *hashes])
         self.known.sort()
         self.found = np.zeros(len(self.known), bool)
         self._filter = np.zeros(int(FILTER_MASK) + 1, bool)
@@ -85,10 +84,19 @@ class _Queries:
 
 def _query_blocks(splits: Mapping[str, Pieces]) -> Iterator[tuple[list[str], list[_Queries]]]:
     """Of some blocks, one after the other, the names of their splits, and all of their hashes."""
-    blocks = ((name, _hashes(*block)) for name, of in splits.items() for block in _blocks(of))
-    while some := [*islice(blocks, QUERY_BLOCKS)]:
-        names, hashes = zip(*some, strict=True)
-        yield [*names], [_Queries(of_blocks) for of_blocks in zip(*hashes, strict=True)]
+    blocks = ((name, *block) for name, pieces in splits.items() for block in _blocks(pieces))
+    while True:
+        names, hashes, count = list[str](), [Hashes() for _ in WINDOWS], 0
+        for name, frames, piece in blocks:
+            names.append(name)
+            for each, of_block in zip(hashes, _hashes(frames, piece), strict=True):
+                each.append(of_block[of_block > 0])
+            count += len(frames)
+            if count >= QUERY_FRAMES:
+                break
+        if not names:
+            return
+        yield names, [_Queries(hashes.pop(0)) for _ in WINDOWS]
 
 
 def _blocks(pieces: Pieces) -> Iterator[tuple[NDArray[np.uint8], NDArray[np.int64]]]:

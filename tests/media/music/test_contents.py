@@ -190,6 +190,14 @@ def test_the_coarsest_grid_that_fits_is_suggested(ticks, division, grid, suggest
     assert timing.to_json().get("suggestion") == suggestion
 
 
+def test_onsets_beside_the_grid_are_not_off_it():
+    """By a tick or two, or where ticks are too coarse for it: triplets of 20 ticks a beat."""
+    beside = [120 * k + 2 * (k % 2) for k in range(98)]
+    assert timing_of(at([*beside, 120 * 99 + 42])).to_json()["off_by_ms"] == 44
+    triplets = at([round(k * 20 / 3) for k in range(90)], division=20)
+    assert timing_of(triplets).to_json()["triplets"] == 0.6667
+
+
 def test_pieces_are_weighed_by_their_onsets_and_told_in_a_line():
     """Guards the shares: of 400 onsets 300 are sixteenths and 100 triplets, 67 of them between."""
     straight = at(range(0, 36000, 120), length=60)

@@ -75,7 +75,7 @@ def test_every_window_is_found_in_any_key(split, train, onsets, at_once):
 
     ours, theirs = (Pieces(piece(*p) for p in some) for some in (split, train))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(copies, "QUERY_BLOCKS", at_once)
+        patch.setattr(copies, "QUERY_FRAMES", at_once)
         patch.setattr(copies, "BLOCK", at_once)
         found = shares_in_train({"valid": ours}, theirs)["valid"]
     assert found == {
@@ -83,6 +83,15 @@ def test_every_window_is_found_in_any_key(split, train, onsets, at_once):
         "16": by_looking_up(ours, theirs, [16, 32]),
         "32": by_looking_up(ours, theirs, [32]),
     }
+
+
+def test_long_pieces_are_looked_for_one_by_one(monkeypatch):
+    """Memory is bounded by frames, however many are in a block."""
+    monkeypatch.setattr(copies, "QUERY_FRAMES", 60)
+    monkeypatch.setattr(copies, "BLOCK", 10)
+    split = Pieces([np.zeros((length, 88), np.uint8) for length in (70, 80, 20, 30, 20, 5)])
+    blocks = [names for names, _ in copies._query_blocks({"valid": split})]
+    assert [len(names) for names in blocks] == [1, 1, 3, 1]
 
 
 @pytest.mark.parametrize(

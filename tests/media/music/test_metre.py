@@ -77,6 +77,10 @@ def test_a_piece_keeps_its_signatures_and_tempo(tmp_path):
     assert corpus.frame.longest_chord == 5
     assert (corpus.frame.metre, corpus.frame.tempo) == ((5, 4), 150)
     assert PianoRollFrames.from_json(corpus.frame.to_json()) == corpus.frame
+    corpus = MusicCorpus(settings_of({}))
+    (work,) = corpus.works(tmp_path / "a.mid")
+    work.on_train_rows(rows[:20])  # 14 frames of 6/8, and of 5/4 the first 6
+    assert corpus.frame.metre == (6, 8)
     bpm = [(0, 120), (480, 60), (960, 200), (1440, 90)]  # half of the time faster, half slower
     quarters(tmp_path / "a.mid", tempos=[(tick, round(6e7 / each)) for tick, each in bpm])
     assert read_score((tmp_path / "a.mid").read_bytes()).median_tempo == pytest.approx(90, rel=1e-5)

@@ -71,6 +71,15 @@ def test_a_note_that_lasts_into_what_is_drawn(song):
         assert (7, off, 38) in bass_and_drawn()[0]
 
 
+def test_a_note_held_where_another_of_its_key_begins_stays_whole(tmp_path):
+    """Guards a second strike beside the other's, after frames in which it was drawn."""
+    path = save(tmp_path / "two.mid", [[*note(0, 960, 60)], [*note(480, 720, 60, channel=1)]])
+    held = np.zeros((8, 88), int)
+    held[2:4, 60 - 21] = 2
+    tracks = read(redrawn(path, stretch(8, 2, 4), held)[1]).tracks
+    assert [notes_of(track) for track in tracks] == [[(0, 960, 60, 0)], [(480, 720, 60, 1)]]
+
+
 def test_all_strikes_of_a_tick_stay_where_their_note_is_cut(tmp_path):
     """Guards the softer part of a doubled note, whose strike the next one ends at once."""
     strikes = [note(480, 1920, 60, velocity=loud) for loud in (40, 90, 60)]
