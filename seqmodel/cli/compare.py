@@ -266,7 +266,7 @@ def _run(
         each = f"{plural(plan.trials, 'trial')} and {plural(plan.seeds, 'seed')} of the best"
         cells = "each of " * (len(counts) > 1) + some(counts, 6)
         sooner = "; --quick gives a first answer sooner" * (limit == total and not plan.quick)
-        message(f"{folder}: {limit} of {plural(total, 'run')} ahead, {each} for {cells}{sooner}")
+        message(f"{folder}: {limit} of {plural(total, 'run')} to do, {each} for {cells}{sooner}")
         with stop_on_signals() as stop, experiment_progress(counts) as (take, say):
             work(
                 Task(folder, plan, storage, artifacts), jobs, limit, report=take, say=say, stop=stop

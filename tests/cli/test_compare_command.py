@@ -299,7 +299,7 @@ def test_a_trial_that_diverges_is_reported_and_does_not_win(call, data):
     ahead, *lines = result.err.splitlines()
     cells = "data/learning_rate=0.01 and data/learning_rate=1e+30"
     each = f"1 trial and 1 seed of the best for each of {cells}"
-    assert ahead == f"d: 4 of 4 runs ahead, {each}; --quick gives a first answer sooner"
+    assert ahead == f"d: 4 of 4 runs to do, {each}; --quick gives a first answer sooner"
     *runs, memory, _ = map(str.split, lines)
     ended = {run[1]: run[2:] for run in runs}
     good = "data/learning_rate=0.01"
@@ -398,7 +398,7 @@ def test_an_experiment_grows_also_where_it_or_its_data_moved(call, data, undistu
     Path("e").rename("moved")
     grown = call_ok("compare", data, *PAPER, "--jobs", 1, "--out", "moved")
     each = "3 trials and 2 seeds of the best for each of data/tanh and data/gru"
-    assert grown.err.startswith(f"moved: 8 of 10 runs ahead, {each}\n")
+    assert grown.err.startswith(f"moved: 8 of 10 runs to do, {each}\n")
     for path, before in kept.items():
         assert Path("moved", *path.parts[1:]).stat() == before
     same_tables("moved", undisturbed)
