@@ -22,6 +22,7 @@ from seqmodel.errors import SeqmodelError, advising
 from seqmodel.files import (
     FolderFormat,
     check_writable,
+    disk_errors,
     held_lock,
     locked,
     new_folder,
@@ -150,6 +151,11 @@ def test_a_path_below_a_file_or_a_link_to_itself_is_an_error_that_names_it(tmp_p
     ):
         refused(attempt, f"{path}{said}")
     assert sorted(tmp_path.iterdir()) == [tmp_path / "file", tmp_path / "loop"]
+
+
+def test_an_error_that_is_no_files_fault_blames_none(tmp_path):
+    with pytest.raises(OSError, match=r"^cannot load library$"), disk_errors("read", tmp_path):
+        raise OSError("cannot load library")
 
 
 def test_check_writable_leaves_nothing_and_touches_nothing(tmp_path):

@@ -177,7 +177,7 @@ class Page {
     const [label, does] = [play.querySelector("span"), playing ? "Pause" : this.playText];
     if (this.lastStatus !== text) status.value = this.lastStatus = text;
     play.dataset.state = playing ? "playing" : "paused";
-    if (label.textContent !== does) label.textContent = does; /* Safari clicks on what stays */
+    if (label.textContent !== does) label.textContent = does; /* or Safari loses clicks */
   }
 
   get playText() {

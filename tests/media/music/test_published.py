@@ -143,11 +143,11 @@ def test_npz_names_the_splits(tmp_path):
     stream = io.BytesIO()
     np.savez_compressed(
         stream, train_0=ROLL, train_10=ROLL[:2], train_2=ROLL[:3].astype(float), Valid_a=ROLL,
-        val_b=ROLL > 0, **{"test/x": ROLL[:1], "other": ROLL},
+        val_b=ROLL > 0, **{"test/x": ROLL[:1], "testing_y": ROLL[:2], "other": ROLL},
     )  # fmt: skip
     rolls = read_published(written(tmp_path, "a.npz", stream.getvalue())).splits
     lengths = {split: [len(roll) for roll in pieces] for split, pieces in rolls.items()}
-    assert lengths == {"train": [4, 2, 3], "valid": [4, 4], "test": [1], "": [4]}
+    assert lengths == {"train": [4, 2, 3], "valid": [4, 4], "test": [1, 2], "": [4]}
     assert all(roll.dtype == np.uint8 for pieces in rolls.values() for roll in pieces)
     rolls = read_published(written(tmp_path, "A.NPY", npy(np.asfortranarray(ROLL)))).splits
     assert list(rolls) == [""]  # of no split
