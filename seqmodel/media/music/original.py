@@ -40,7 +40,7 @@ from seqmodel.media.music.grid import (
 )
 from seqmodel.media.music.metre import Signature
 from seqmodel.media.music.midi import read_events, read_score
-from seqmodel.media.music.parts import Part, parts_of_notes
+from seqmodel.media.music.parts import MELODIC, Part, parts_of, parts_of_notes
 from seqmodel.media.music.placing import FEW, STEADY, place
 from seqmodel.media.music.writing import (
     PIANO,
@@ -416,14 +416,18 @@ class Original:
         The track is a new one, unless the file has one. The channel, unless the track has one, is a
         free one, with the program of the part and the `_sound` at tick `first` of the channel of
         most of the file's notes `nearby`, those of the part if there are any; if none is left, it
-        is that channel. What a track begins with is `added` to it.
+        is that channel. Percussive programs and effects count only if there are no others. What a
+        track begins with is `added` to it.
         """
+        programs = {part["channel"] - 1: part["programs"][:1] for part in parts_of(self._score)}
         names = [part.name for part in self._frame.parts] if self._into is None else []
         numbers, _ = parts_of_notes(self._score, names)
         targets = dict[int, tuple[int, int]]()
         for k, part in parts.items():
             same = [n for n in nearby if numbers[n] == k + 1] or nearby
-            most = _commonest(self._score.channel[same].tolist())
+            channels = self._score.channel[same].tolist()
+            melodic = [c for c in channels if programs[c] and programs[c][0] <= MELODIC]
+            most = _commonest(melodic or channels)
             (track, own), head = self._track_named(part.name), list[bytes]()
             if track is None:
                 track = max([len(self._names), *(number + 1 for number in added)])

@@ -36,6 +36,8 @@ FAMILIES = (
     "sound effects",
 )  # fmt: skip
 """The families of General MIDI, eight programs each."""
+MELODIC = 112
+"""The last program, from 1, that is neither percussive nor an effect."""
 
 INSTRUMENTS = tuple(
     """

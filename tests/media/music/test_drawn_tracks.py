@@ -221,6 +221,22 @@ def test_where_all_channels_are_taken(tmp_path):
     assert not [message for message in after.tracks[-1] if message.type == "program_change"]
 
 
+@pytest.mark.parametrize(("second", "drawn"), [(27, 27), (114, 113)])
+def test_drawn_notes_have_the_program_of_a_melodic_instrument(tmp_path, second, drawn):
+    """A song was redrawn on an agogo, which had the most notes of its four instruments."""
+    tracks = [
+        [(0, mido.Message("program_change", channel=k, program=program)), *some]
+        for k, (program, some) in enumerate(
+            [(113, notes((120 * t, 120 * t + 60, 72) for t in range(8))),
+             (second, notes([(0, 960, 50)], channel=1))]
+        )
+    ]  # fmt: skip
+    states = np.zeros((8, 88), int)
+    states[:4, 50] = 2
+    after = read(redrawn(save(tmp_path / "a.mid", tracks), stretch(8, 0, 8), states)[1])
+    assert [m.program for m in after.tracks[-1] if m.type == "program_change"] == [drawn]
+
+
 def test_drawing_again_goes_on_where_the_last_drawing_is(song):
     """On its track and its channel; of two such tracks on the last one."""
     states = np.zeros((64, 88), int)
