@@ -11,6 +11,7 @@ of running status. Where notes are drawn,
 - drawn notes get a new track, or one for each part that the run knows, and a new channel if one is
   free, with the bank, volume and pan of the notes that they replace; or they continue a track of
   the file: the one asked for, or one of the same name, such as one left by an earlier drawing.
+  Unless the run has learned velocities, they are about as loud as the notes that they replace.
   They begin and end at the tick nearest to their frames, at the file's tempos; or, where the notes
   around them lead or lag the beat, as much before or after it, as do notes that are cut there.
 
@@ -199,7 +200,6 @@ class Original:
         replaced = [n for n in remaining if n in self._cells] if cut is None else []
         first, nearby = int(ticks[free.any(axis=1).argmax()]), replaced or list(self._cells)
         notes, lowest = notes_of(frames), rows_of(frames)[0]
-        loudness = velocities(notes, frames, self._frame.grid, metre=metre, flat=flat)
         begins = onset_ticks(notes, frames, ticks + self._lag, steps, late)
         last, ended = int(ticks[-1]), defaultdict[tuple[int, int], int](int)
         marked = not frames[-1].any() and (cut is not None or score.end_tick < last)
@@ -221,6 +221,7 @@ class Original:
             k: self._other_notes(*target, remaining, semitones, apart)
             for k, target in targets.items()
         }
+        loudness = self._loudness(notes, frames, of_part >= 0, nearby, metre, flat=flat)
         rows = np.column_stack([notes, loudness, of_part])[of_part >= 0].tolist()
         for begin, until, key, velocity, k in rows:
             track, channel = targets[k]
@@ -240,6 +241,17 @@ class Original:
                     (off, smf.OFFS, bytes([smf.NOTE_OFF | channel, pitch, RELEASE_VELOCITY])),
                 ]
         return self._encode(data, removed, added, end)
+
+    def _loudness(
+        self, notes: NDArray[np.int64], frames: NDArray[np.uint8], new: NDArray[np.bool_],
+        nearby: Sequence[int], metre: Sequence[Signature], *, flat: bool,
+    ) -> NDArray[np.int64]:  # fmt: skip
+        """The `velocities` (N,) of notes; by rule, those of `new` ones are like `nearby`."""
+        found = velocities(notes, frames, self._frame.grid, metre=metre, flat=flat)
+        if flat or "velocity" in self._frame.marks or not (nearby and new.any()):
+            return found
+        louder = np.median(self._score.velocity[nearby]) - np.median(found[new])
+        return (found + int(louder)).clip(1, 127)
 
     def _usually_late(self, free: NDArray[np.bool_]) -> float:
         """By how many frames notes in and near `free` frames are late besides the lag of all.

@@ -237,6 +237,20 @@ def test_drawn_notes_have_the_program_of_a_melodic_instrument(tmp_path, second, 
     assert [m.program for m in after.tracks[-1] if m.type == "program_change"] == [drawn]
 
 
+@pytest.mark.parametrize("loud", [20, 70, 127])
+def test_drawn_notes_are_about_as_loud_as_those_they_replace(tmp_path, loud):
+    """Bars of a quiet song were redrawn at twice its loudness, and at 86 in one of 127."""
+    song = notes((480 * k, 480 * k + 480, 60, loud if k else 1) for k in range(16))
+    path = save(tmp_path / "a.mid", [song])
+    states = np.zeros((64, 88), int)
+    states[range(16, 32, 2), 43] = 2
+    after = read(redrawn(path, stretch(64, 16, 32), states)[1])
+    velocities = [m.velocity for m in after.tracks[-1] if m.type == "note_on"]
+    assert abs(np.median(velocities) - loud) <= 1
+    assert len(set(velocities)) > 1
+    assert max(velocities) - min(velocities) < 30
+
+
 def test_drawing_again_goes_on_where_the_last_drawing_is(song):
     """On its track and its channel; of two such tracks on the last one."""
     states = np.zeros((64, 88), int)
