@@ -436,10 +436,10 @@ def open_dataset(path: str | Path) -> Dataset:
     folder = Path(path)
     file = folder / MANIFEST
     if not file.is_file():
-        lacks, source = "no such folder", "SOURCE"
-        if folder.exists():
-            lacks = "a file" if folder.is_file() else f"no {MANIFEST}"
-            source = shlex.quote(str(folder))
+        lacks = f"no {MANIFEST}" if folder.is_dir() else "no such folder"
+        source = "SOURCE"
+        if folder.is_file():
+            lacks, source = "a file", shlex.quote(str(folder))
         raise SeqmodelError(
             f"{folder} is not a prepared dataset ({lacks}); "
             f"make one with `seqmodel prepare {source} --out DATA`"
