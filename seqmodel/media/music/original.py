@@ -209,8 +209,7 @@ class Original:
         for k, (_, own) in enumerate(tracks):
             of_part[own] = k
         drawn = {k: part for k, (part, own) in enumerate(tracks) if own.any()}
-        if marked:
-            drawn = drawn or {0: tracks[0][0]}
+        drawn |= {0: tracks[0][0]} if marked and not drawn else {}
         targets = self._targets(drawn, nearby, first, added)
         if marked:
             (track, _), *_ = targets.values()
@@ -221,8 +220,9 @@ class Original:
             k: self._other_notes(*target, remaining, semitones, apart)
             for k, target in targets.items()
         }
-        loudness = self._loudness(notes, frames, of_part >= 0, nearby, metre, flat=flat)
-        rows = np.column_stack([notes, loudness, of_part])[of_part >= 0].tolist()
+        new, grid, like = of_part >= 0, self._frame.grid, score.velocity[nearby]
+        loudness = velocities(notes[new], frames, grid, metre=metre, flat=flat, like=like)
+        rows = np.column_stack([notes[new], loudness, of_part[new]]).tolist()
         for begin, until, key, velocity, k in rows:
             track, channel = targets[k]
             off = self._end(until, key - lowest, given, ends)
@@ -241,17 +241,6 @@ class Original:
                     (off, smf.OFFS, bytes([smf.NOTE_OFF | channel, pitch, RELEASE_VELOCITY])),
                 ]
         return self._encode(data, removed, added, end)
-
-    def _loudness(
-        self, notes: NDArray[np.int64], frames: NDArray[np.uint8], new: NDArray[np.bool_],
-        nearby: Sequence[int], metre: Sequence[Signature], *, flat: bool,
-    ) -> NDArray[np.int64]:  # fmt: skip
-        """The `velocities` (N,) of notes; by rule, those of `new` ones are like `nearby`."""
-        found = velocities(notes, frames, self._frame.grid, metre=metre, flat=flat)
-        if flat or "velocity" in self._frame.marks or not (nearby and new.any()):
-            return found
-        louder = np.median(self._score.velocity[nearby]) - np.median(found[new])
-        return (found + int(louder)).clip(1, 127)
 
     def _usually_late(self, free: NDArray[np.bool_]) -> float:
         """By how many frames notes in and near `free` frames are late besides the lag of all.
