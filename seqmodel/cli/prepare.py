@@ -101,12 +101,13 @@ def prepare(
     elif not Verbosity.quiet:
         show(*_summary(out, manifest))
     unused = {skip["source"] for skip in manifest["skipped"]}
-    unsplit = [str(f.path) for f in inputs.files if f.split is None and str(f.path) not in unused]
+    used = [file for file in inputs.files if str(file.path) not in unused]
+    unsplit = [str(file.path) for file in used if file.split is None]
     for line in (
         *source_remarks(medium, manifest),
         *medium.prepare_advice(manifest, options),
         *_split_remarks(medium, manifest, unsplit),
-        *_label_remarks(inputs.files, manifest),
+        *_label_remarks(used, manifest),
     ):
         message(line)
 

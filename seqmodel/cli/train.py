@@ -234,6 +234,8 @@ def _settled(
 
     given = _with_rates(given, file, trials)
     data = {**file, **given}.get("data")
+    if data and (Path(data) / runs.CONFIG).is_file():
+        raise UsageError(f"{data} is a run: {runs.resume_command(data)} goes on with it")
     frame = open_dataset(data).frame if data else FRAMES_WITH_ONSETS
     settings = config_for(frame, given, file)
     _refuse_sizes_of_other_outputs(given, output_name(settings, frame))

@@ -11,8 +11,8 @@ def plural(count: float, thing: str) -> str:
 
 
 def epochs_text(count: float) -> str:
-    """Such as 12, or 2.0125 within an epoch."""
-    return f"{count:.5g}" if count < 10_000 else f"{count:.0f}"
+    """Such as 12, or 2.0125 or 0.0783 within an epoch."""
+    return f"{round(count, 4):.5g}" if count < 10_000 else f"{count:.0f}"
 
 
 def listed(names: Sequence[str]) -> str:

@@ -137,6 +137,10 @@ def test_labels_come_from_folders_and_tables(call, told):
     )
     call_ok("prepare", *sources, "--labels", "t.csv", "-o", "d")
     assert labels_of("d") == odd
+    Path("jigs/train/99.mid").write_text("not music")
+    said = call_ok("prepare", *sources, "--labels", "{kind}/*/{n}", "-o", "e").err
+    assert "skipped 1 file" in said
+    assert "not in train" not in said  # nor is the file itself
 
 
 @pytest.mark.parametrize(

@@ -53,6 +53,9 @@ train {data} --lr fast -> 2 --learning-rate must be a number or search, not 'fas
 train {data} --lr 0.1 --trials 3 -> 2 --trials needs --lr search, not --lr 0.1
 train {data} --nope -> 2 No such option: --nope (Possible options: ... --no-end
 train {data} --preset best -> 2 --preset must be one of default, paper, not 'best'
+train {run} -> 2 {run} is a run: `seqmodel train --resume --run {run}` goes on with it
+train {bad}/p.mid -> 1 {bad}/p.mid is not a prepared dataset (a file); make one with `seqmodel
+    prepare {bad}/p.mid --out DATA`
 train {data} --config {bad}/nope -> 1 cannot read {bad}/nope: no such file or directory
 train {data} --config {bad}/not.yaml -> 1 {bad}/not.yaml: not a YAML file:
 train {data} --config {bad}/typo.yaml -> 1 {bad}/typo.yaml: there is no setting 'hiden'
@@ -188,6 +191,7 @@ inspect {bad}/long.npy --listen o.wav --tempo 4 --steps-per-beat 1
 sample o.mid --run {run} --below -> 2 --below needs --fill FILE
 sample o.mid --run {run} --fill nope.flac --below -> 2 ... cannot fill nope.flac: --fill must be
 sample o.mid --run {run} --fill nope.mid --below -> 1 --fill nope.mid: no such file or directory
+sample o.mid --run {run} --fill {bad}/empty -> 1 --fill {bad}/empty: is a directory
 sample o.mid --run {run} --fill {bad}/p.mid --below --length 9 -> 2 --fill and --length exclude
 sample o.mid --run {run} --fill {bad}/p.mid --below --temperature 0
     -> 2 --fill and --temperature 0 exclude each other

@@ -399,8 +399,8 @@ def test_a_run_without_a_best_has_its_last_mean(tmp_path, make_config, train):
 
 def test_parts_of_epochs_are_shown_with_few_digits():
     """Guards tables against seven digits, and long trainings against powers of ten."""
-    shown = [epochs_text(count) for count in (14, 2.012542, 0.25, 123_456)]
-    assert shown == ["14", "2.0125", "0.25", "123456"]
+    shown = [epochs_text(count) for count in (14, 2.012542, 0.25, 0.078334, 123_456)]
+    assert shown == ["14", "2.0125", "0.25", "0.0783", "123456"]
 
 
 SMALL = {"model": "sample-wise", "output": "auto", "hidden": 4}

@@ -208,7 +208,7 @@ class Timing:
 
 def timing_text(values: Mapping[str, Any], grid: Grid | str) -> str:
     """`Timing.to_json` in words."""
-    odd = {"triplets": "are triplets", "shorter_than_a_step": "of notes are shorter than a step"}
+    odd = {"shorter_than_a_step": "of notes are shorter than a step", "triplets": "are triplets"}
     oddities = [
         f"{values[name]:.1%} {what}" for name, what in odd.items() if values[name] > NOTABLE_SHARE
     ]

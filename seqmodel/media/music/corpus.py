@@ -44,7 +44,6 @@ from seqmodel.media.music.grid import (
     DRUM_CHANNEL,
     KIT,
     MAX_TEMPO,
-    MAX_TICK,
     MIDI_SUFFIXES,
     MIN_TEMPO,
     NOTES,
@@ -395,17 +394,10 @@ def _onsets(frames: NDArray[np.uint8], score: Score | None, grid: Grid) -> NDArr
 
 
 def stated_metre(score: Score, grid: Grid) -> list[tuple[int, Metre]]:
-    """(Frame, time signature) of each that a score states; none on a grid of real time.
-
-    One of a single beat that lasts for longer than it, as some programs write, states no bars.
-    """
+    """(Frame, time signature) of each that a score states; none on a grid of real time."""
     if grid.steps_per_beat is None:
         return []
-    return [
-        (frames_in_beats(score, grid, tick), (beats, of))
-        for (tick, beats, of), (end, *_) in pairwise([*score.meters, (MAX_TICK, 0, 0)])
-        if beats > 1 or (end - tick) * of <= 4 * score.ticks_per_unit
-    ]
+    return [(frames_in_beats(score, grid, tick), (beats, of)) for tick, beats, of in score.meters]
 
 
 def load_to_show(path: Path, options: Mapping[str, Any]) -> MidiPiece:

@@ -9,7 +9,7 @@ import struct
 from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import groupby
+from itertools import groupby, pairwise
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,7 +20,14 @@ from numpy.typing import NDArray
 from seqmodel.errors import SourceError
 from seqmodel.files import open_input
 from seqmodel.media.music import events as smf
-from seqmodel.media.music.grid import DEFAULT_TEMPO, END_OF_PIECE, SMPTE_TEMPO, Grid, Restrike
+from seqmodel.media.music.grid import (
+    DEFAULT_TEMPO,
+    END_OF_PIECE,
+    MAX_TICK,
+    SMPTE_TEMPO,
+    Grid,
+    Restrike,
+)
 from seqmodel.media.music.metre import Metre, is_possible
 
 PAUSE_BEATS = 16
@@ -59,8 +66,8 @@ class Score:
         smpte: whether ticks are real time, so that the file has no beats.
         tempo_tick, tempo: int64 (M,), where each tempo begins, increasing from 0, and its
             microseconds per `ticks_per_unit`.
-        meters: the time signatures, if any, each (tick, beats, of) and unlike the one before.
-        keys: the key signatures in the same way, such as "Eb" and "C#m".
+        meters: the time signatures that count, if any, each (tick, beats, of), in order.
+        keys: the key signatures, each unlike the one before, such as "Eb" and "C#m".
         programs: (track, channel, tick, program) of each program change, in order within a track.
         pedal: how often the sustain pedal is pressed.
         format: as stated in the file.
@@ -179,7 +186,7 @@ def read_score(data: bytes, *, restrike: Restrike = "close", hits: bool = False)
         smpte=smpte_tempo is not None,
         tempo_tick=tempo_tick,
         tempo=tempo,
-        meters=tuple((tick, *metre) for tick, metre in _in_order(meters)),
+        meters=_metres(meters, ticks_per_unit),
         keys=tuple(key for _, key in _in_order(keys)),
         programs=events.programs(),
         pedal=int(np.count_nonzero(pedals.pressed)),
@@ -368,6 +375,21 @@ def _read_metas(
         elif kind == smf.MARKER and body == END_OF_PIECE:
             ends.append(tick)
     return meters, keys, names, ends
+
+
+def _metres(stated: list[tuple[int, Metre]], beat: int) -> tuple[tuple[int, int, int], ...]:
+    """`Score.meters`.
+
+    One of a single beat that lasts for longer than it, as some programs write, states no bars; of
+    several at one tick, as in other tracks, the last counts.
+    """
+    changes = pairwise([*_in_order(stated), (MAX_TICK, None)])
+    bars = {
+        tick: (tick, beats, of)
+        for (tick, (beats, of)), (end, _) in changes
+        if beats > 1 or (end - tick) * of <= 4 * beat
+    }
+    return tuple(bars.values())
 
 
 def _in_order(signatures: list[tuple[int, Any]]) -> list[tuple[int, Any]]:

@@ -11,6 +11,7 @@ of running status. Where notes are drawn,
 - drawn notes get a new track, or one for each part that the run knows, and a new channel if one is
   free, with the bank, volume and pan of the notes that they replace; or they continue a track of
   the file: the one asked for, or one of the same name, such as one left by an earlier drawing.
+  Unless the run has learned velocities, they are about as loud as the notes that they replace.
   They begin and end at the tick nearest to their frames, at the file's tempos; or, where the notes
   around them lead or lag the beat, as much before or after it, as do notes that are cut there.
 
@@ -40,7 +41,7 @@ from seqmodel.media.music.grid import (
 )
 from seqmodel.media.music.metre import Signature
 from seqmodel.media.music.midi import read_events, read_score
-from seqmodel.media.music.parts import Part, parts_of_notes
+from seqmodel.media.music.parts import MELODIC, Part, parts_of, parts_of_notes
 from seqmodel.media.music.placing import FEW, STEADY, place
 from seqmodel.media.music.writing import (
     PIANO,
@@ -199,7 +200,6 @@ class Original:
         replaced = [n for n in remaining if n in self._cells] if cut is None else []
         first, nearby = int(ticks[free.any(axis=1).argmax()]), replaced or list(self._cells)
         notes, lowest = notes_of(frames), rows_of(frames)[0]
-        loudness = velocities(notes, frames, self._frame.grid, metre=metre, flat=flat)
         begins = onset_ticks(notes, frames, ticks + self._lag, steps, late)
         last, ended = int(ticks[-1]), defaultdict[tuple[int, int], int](int)
         marked = not frames[-1].any() and (cut is not None or score.end_tick < last)
@@ -209,8 +209,7 @@ class Original:
         for k, (_, own) in enumerate(tracks):
             of_part[own] = k
         drawn = {k: part for k, (part, own) in enumerate(tracks) if own.any()}
-        if marked:
-            drawn = drawn or {0: tracks[0][0]}
+        drawn |= {0: tracks[0][0]} if marked and not drawn else {}
         targets = self._targets(drawn, nearby, first, added)
         if marked:
             (track, _), *_ = targets.values()
@@ -221,7 +220,9 @@ class Original:
             k: self._other_notes(*target, remaining, semitones, apart)
             for k, target in targets.items()
         }
-        rows = np.column_stack([notes, loudness, of_part])[of_part >= 0].tolist()
+        new, grid, like = of_part >= 0, self._frame.grid, score.velocity[nearby]
+        loudness = velocities(notes[new], frames, grid, metre=metre, flat=flat, like=like)
+        rows = np.column_stack([notes[new], loudness, of_part[new]]).tolist()
         for begin, until, key, velocity, k in rows:
             track, channel = targets[k]
             off = self._end(until, key - lowest, given, ends)
@@ -416,14 +417,18 @@ class Original:
         The track is a new one, unless the file has one. The channel, unless the track has one, is a
         free one, with the program of the part and the `_sound` at tick `first` of the channel of
         most of the file's notes `nearby`, those of the part if there are any; if none is left, it
-        is that channel. What a track begins with is `added` to it.
+        is that channel. Percussive programs and effects count only if there are no others. What a
+        track begins with is `added` to it.
         """
+        programs = {part["channel"] - 1: part["programs"][:1] for part in parts_of(self._score)}
         names = [part.name for part in self._frame.parts] if self._into is None else []
         numbers, _ = parts_of_notes(self._score, names)
         targets = dict[int, tuple[int, int]]()
         for k, part in parts.items():
             same = [n for n in nearby if numbers[n] == k + 1] or nearby
-            most = _commonest(self._score.channel[same].tolist())
+            channels = self._score.channel[same].tolist()
+            melodic = [c for c in channels if programs[c] and programs[c][0] <= MELODIC]
+            most = _commonest(melodic or channels)
             (track, own), head = self._track_named(part.name), list[bytes]()
             if track is None:
                 track = max([len(self._names), *(number + 1 for number in added)])

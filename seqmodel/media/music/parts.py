@@ -36,6 +36,8 @@ FAMILIES = (
     "sound effects",
 )  # fmt: skip
 """The families of General MIDI, eight programs each."""
+MELODIC = 112
+"""The last program, from 1, that is neither percussive nor an effect."""
 
 INSTRUMENTS = tuple(
     """
@@ -67,7 +69,7 @@ def parts_of(score: Score) -> list[dict[str, Any]]:
     """The parts of a file that have notes, each a channel of a track, in order, numbered from 1.
 
     A part has the programs of its channel in its track or, if there are none, in all tracks, or
-    else program 1; those of most of its notes come first. Drums have none.
+    else program 1; of several those that notes have, of most notes first. Drums have none.
     """
     changes_of: dict[tuple[int, ...], list[tuple[int, int]]] = {}
     for track, channel, tick, program in score.programs:
@@ -85,7 +87,7 @@ def parts_of(score: Score) -> list[dict[str, Any]]:
             note_counts = Counter[int]()
             for program, count in zip(known, np.bincount(np.maximum(at, 0)).tolist(), strict=False):
                 note_counts[program] += count
-            programs = [program for program, _ in note_counts.most_common()] + programs
+            programs = [program for program, count in note_counts.most_common() if count]
         parts.append(
             {
                 "track": track + 1,

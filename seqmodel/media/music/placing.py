@@ -174,15 +174,15 @@ class PlacedNotes:
 def lag_of(on_tick: NDArray[np.int64], beat: int, steps: int = 4) -> int:
     """By how many ticks music that keeps to the beat lags behind it, below 0 leads it; else 0.
 
-    Songs that were recorded and then matched to beats do so throughout. It is from half a step
-    early to just below half a step late, of `steps` in a beat; `on_tick` (N,) are the onsets.
+    Songs that were recorded and then matched to beats do so throughout. It is about half a step at
+    most, of `steps` in a beat, and early if near half; `on_tick` (N,) are the onsets.
     """
     if not (4 * on_tick % beat).any():  # most scores, quickly
         return 0
     angle = 2 * np.pi * steps / beat * on_tick
     mean = complex(np.cos(angle).sum(), np.sin(angle).sum()) / max(len(angle), FEW)
     lag = cmath.phase(mean) / (2 * np.pi)
-    lag -= lag > 0.5 - 1e-9  # halfway between two frames is in the later one
+    lag -= lag > 0.5 - ON_GRID / 2  # or the bars of a song halfway move with any note drawn into it
     return round(lag * beat / steps) if abs(mean) > STEADY and abs(lag) > ON_GRID else 0
 
 

@@ -390,10 +390,10 @@ class FilledPiece(ReadFile):
 
         With `keep`, a MIDI file is itself written with the drawn notes, see `original`.
         """
+        super().__init__("fill", path, frame, options, onsets=True)
         if not any(options.get(part) for part in SELECTIONS):
             flags = ", ".join(f"--{part}" for part in SELECTIONS)
             raise UsageError(f"--fill {path}: select the part to draw with {flags}")
-        super().__init__("fill", path, frame, options, onsets=True)
         self._frame, self.played = frame, self.frames
         if not has_onsets(self.frames):
             self.played = with_onsets(self.frames)

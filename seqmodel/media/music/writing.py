@@ -92,10 +92,12 @@ def velocities(
     *,
     metre: Sequence[Signature] = (),
     flat: bool = False,
+    like: Sequence[int] | NDArray[np.uint8] = (),
 ) -> NDArray[np.int64]:
-    """The MIDI velocity (N,) of each of `notes_of(frames)`: its own if the frames have it.
+    """The MIDI velocity (N,) of each of some `notes_of(frames)`: its own if the frames have it.
 
-    Otherwise it follows the bars of `metre`, or of 4/4.
+    Otherwise it follows the bars of `metre`, or of 4/4; their median is that of others, if any,
+    that they should be `like`.
     """
     if flat:
         return np.full(len(notes), FLAT_VELOCITY)
@@ -111,6 +113,8 @@ def velocities(
         accent, phrase = _accents(begin, metre or signatures([], len(frames)), grid)
     arch = np.rint(ARCH * np.sin(np.pi * (phrase % 1)))
     velocity: NDArray[np.int64] = BASE_VELOCITY + accent + voice + arch.astype(np.int64)
+    if len(like) and len(notes):
+        velocity = (velocity + int(np.median(like) - np.median(velocity))).clip(1, 127)
     if "velocity" in (marks := marks_in(frames)):
         known = marks["velocity"][begin, key]
         velocity = np.where(known > 0, known, velocity)

@@ -221,6 +221,36 @@ def test_where_all_channels_are_taken(tmp_path):
     assert not [message for message in after.tracks[-1] if message.type == "program_change"]
 
 
+@pytest.mark.parametrize(("second", "drawn"), [(27, 27), (114, 113)])
+def test_drawn_notes_have_the_program_of_a_melodic_instrument(tmp_path, second, drawn):
+    """A song was redrawn on an agogo, which had the most notes of its four instruments."""
+    tracks = [
+        [(0, mido.Message("program_change", channel=k, program=program)), *some]
+        for k, (program, some) in enumerate(
+            [(113, notes((120 * t, 120 * t + 60, 72) for t in range(8))),
+             (second, notes([(0, 960, 50)], channel=1))]
+        )
+    ]  # fmt: skip
+    states = np.zeros((8, 88), int)
+    states[:4, 50] = 2
+    after = read(redrawn(save(tmp_path / "a.mid", tracks), stretch(8, 0, 8), states)[1])
+    assert [m.program for m in after.tracks[-1] if m.type == "program_change"] == [drawn]
+
+
+@pytest.mark.parametrize("loud", [20, 70, 127])
+def test_drawn_notes_are_about_as_loud_as_those_they_replace(tmp_path, loud):
+    """Bars of a quiet song were redrawn at twice its loudness, and at 86 in one of 127."""
+    song = notes((480 * k, 480 * k + 480, 60, loud if k else 1) for k in range(16))
+    path = save(tmp_path / "a.mid", [song])
+    states = np.zeros((64, 88), int)
+    states[range(16, 32, 2), 43] = 2
+    after = read(redrawn(path, stretch(64, 16, 32), states)[1])
+    velocities = [m.velocity for m in after.tracks[-1] if m.type == "note_on"]
+    assert abs(np.median(velocities) - loud) <= 1
+    assert len(set(velocities)) > 1
+    assert max(velocities) - min(velocities) < 30
+
+
 def test_drawing_again_goes_on_where_the_last_drawing_is(song):
     """On its track and its channel; of two such tracks on the last one."""
     states = np.zeros((64, 88), int)

@@ -12,6 +12,7 @@ from metres import METRES, place_of
 from midi_files import midi_file, note
 from midi_tracks import notes, save, tempo
 
+from seqmodel.media.music.contents import Contents
 from seqmodel.media.music.corpus import MusicCorpus, metre_of, stated_metre
 from seqmodel.media.music.frames import PianoRollFrames, struck
 from seqmodel.media.music.frames import settings as settings_of
@@ -107,6 +108,15 @@ def test_one_beat_is_a_bar_only_as_an_upbeat(tmp_path, stated, read):
     """Some programs write 1/4 throughout, or beside the metre: where beats are, not bars."""
     score = read_score(quarters(tmp_path / "a.mid", *stated).read_bytes())
     assert stated_metre(score, SIXTEENTHS) == read
+
+
+def test_only_signatures_that_count_are_named(tmp_path):
+    """A jig whose first track says 4/4 looked like one that changes its metre."""
+    for first in ((0, 4, 4), (0, 1, 4)):
+        jig = read_score(quarters(tmp_path / "a.mid", first, (0, 6, 8)).read_bytes())
+        contents = Contents(PianoRollFrames(SIXTEENTHS))
+        contents.add(jig)
+        assert contents.to_json()["meters"] == {"6/8": 1}
 
 
 def test_an_excerpt_goes_on_within_its_bar():

@@ -460,4 +460,4 @@ def test_a_part_has_the_program_that_its_notes_are_played_with(tmp_path):
         track += notes(((k, k + 1, 60) for k in range(begin, end)), step=480)
     save(tmp_path / "a.mid", [track])
     (part,) = parts_of(read_score((tmp_path / "a.mid").read_bytes()))
-    assert part["programs"] == [49, 41, 1]
+    assert part["programs"] == [49, 41]
