@@ -1,5 +1,7 @@
 """Scores and draws of outputs over samples: compiled against plain, and by their equations."""
 
+import itertools
+
 import mpmath
 import numpy as np
 import pytest
@@ -52,6 +54,24 @@ def assert_compiled_is_plain(output, h, frames, past=None, *, bound):
     assert_close(torch.autograd.grad(ours, leaves, weights), slopes, bound)
     assert_close(torch.autograd.grad(total, leaves, retain_graph=True), slopes, bound)
     assert_close(torch.autograd.grad(-2.5 * total, leaves), [-2.5 * s for s in slopes], bound)
+
+
+def assert_nats_are(expected, score, output, *, rows, rel):
+    """Of frames (T, B, S): the sums of `expected(output, row, sample)` over the samples of each."""
+    h, frames = rows
+    ours, (T, B, S) = score(output, h, frames), frames.shape
+    assert ours.shape == (T, B)
+    for t, b in itertools.product(range(T), range(B)):
+        samples = enumerate(frames[t, b].tolist(), t * S)
+        by_hand = sum(expected(output, h[row, b], sample) for row, sample in samples)
+        assert ours[t, b].item() == pytest.approx(by_hand, rel=rel)
+
+
+def uniforms_of(output, count):
+    """Uniforms for `count` draws, the first all 0."""
+    uniforms = np.random.default_rng(5).random((count, output.uniforms_per_frame))
+    uniforms[0] = 0.0
+    return torch.from_numpy(uniforms)
 
 
 def chosen(logits, uniform, temperature):

@@ -9,7 +9,7 @@ from made import categorical as make
 from made import mu_law_rows as random_rows
 from noise import in_memory
 from scipy import special
-from scores import both, chosen
+from scores import assert_nats_are, both, chosen, uniforms_of
 
 from seqmodel.media.audio import mu_law
 from seqmodel.media.audio.frames import AudioFrames
@@ -34,29 +34,25 @@ def log_chances(output, row):
 @both
 def test_nats_are_those_of_the_equations(score):
     """Recomputed by loops: which row is which sample's, and the level of a sample between two."""
-    output = make()
+
+    def nats(output, row, sample):
+        return -log_chances(output, row)[levels_of(sample)]
+
     h, frames = random_rows(4)
     frames[1, 1, 2], frames[0, 0, 0], frames[0, 0, 1] = 0.3337, -1.0, 32767 / 32768
-    ours = score(output, h, frames)
-    assert ours.shape == (4, 2)
-    for t in range(4):
-        for b in range(2):
-            levels = levels_of(frames[t, b])
-            chances = [log_chances(output, h[t * S + s, b])[levels[s]] for s in range(S)]
-            assert ours[t, b].item() == pytest.approx(-sum(chances), rel=1e-12)
+    assert_nats_are(nats, score, make(), rows=(h, frames), rel=1e-12)
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.3])
 def test_a_seeds_draw_can_be_recomputed_from_the_stated_rule(temperature):
     output, B = make(), 200
     h = random_rows(B)[0][:B, 0]
-    uniforms = np.random.default_rng(5).random((B, output.uniforms_per_frame))
-    uniforms[0] = 0.0
+    uniforms = uniforms_of(output, B)
     with torch.no_grad():
-        drawn = output.draw_frame(h, None, torch.from_numpy(uniforms), temperature)
+        drawn = output.draw_frame(h, None, uniforms, temperature)
     assert not drawn.ended.any()
     for n in range(B):
-        k = chosen(log_chances(output, h[n]), uniforms[n, 0], temperature)
+        k = chosen(log_chances(output, h[n]), uniforms[n, 0].item(), temperature)
         assert drawn.frame[n].item() == mu_law.SAMPLES[k]
 
 

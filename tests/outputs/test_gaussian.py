@@ -10,7 +10,7 @@ import torch
 from made import gaussian as make
 from made import resonance
 from scipy import stats
-from scores import DEVIATION, MEAN, C, assert_compiled_is_plain, chosen, random_blocks
+from scores import DEVIATION, MEAN, C, assert_compiled_is_plain, chosen, random_blocks, uniforms_of
 from texts import compiled
 from torch.distributions import Categorical, Independent, MixtureSameFamily, Normal
 
@@ -96,11 +96,10 @@ def test_a_seeds_draw_can_be_recomputed_from_the_stated_rule(temperature):
     output = make(spread=0.5)
     B = 300
     parameters = output(torch.randn(B, H, dtype=torch.float64)).detach()
-    uniforms = np.random.default_rng(5).random((B, output.uniforms_per_frame))
-    uniforms[0] = 0.0
+    uniforms = uniforms_of(output, B)
     past = torch.zeros(B, C, dtype=torch.float64)
-    ours = output.draw(parameters, past, torch.from_numpy(uniforms), temperature).numpy()
-    for row, u, block in zip(parameters.numpy(), uniforms, ours, strict=True):
+    ours = output.draw(parameters, past, uniforms, temperature).numpy()
+    for row, u, block in zip(parameters.numpy(), uniforms.numpy(), ours, strict=True):
         logits, means, log_scales = row[0], row[1 : F + 1], row[F + 1 :]
         k = chosen(logits, u[0], temperature)
         for f in range(F):

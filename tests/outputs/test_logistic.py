@@ -7,7 +7,7 @@ import pytest
 import torch
 from made import resonance
 from scipy import stats
-from scores import DEVIATION, MEAN, C, chosen, exact_nats, random_blocks
+from scores import DEVIATION, MEAN, C, chosen, exact_nats, random_blocks, uniforms_of
 
 from seqmodel.outputs.logistic import WIDTH, DiscretisedLogisticOutput
 
@@ -120,10 +120,10 @@ def test_a_seeds_draw_can_be_recomputed_from_the_stated_rule(temperature):
     output, B = make(), 200
     parameters = output(torch.randn(B, H, dtype=torch.float64)).detach()
     past = random_blocks(B, F)[1]
-    uniforms = np.random.default_rng(5).random((B, output.uniforms_per_frame))
-    uniforms[0] = 0.0
+    uniforms = uniforms_of(output, B)
     with torch.no_grad():
-        ours = output.draw(parameters, past, torch.from_numpy(uniforms), temperature)
+        ours = output.draw(parameters, past, uniforms, temperature)
+    uniforms = uniforms.numpy()
     for n in range(B):
         block = torch.zeros(F, dtype=torch.float64)
         for j in range(F):

@@ -12,10 +12,12 @@ from scipy import special
 from scores import (
     LEVELS,
     assert_compiled_is_plain,
+    assert_nats_are,
     both,
     chosen,
     compiled,
     exact_nats,
+    uniforms_of,
 )
 
 from seqmodel.outputs.protocol import Window
@@ -46,20 +48,12 @@ def nats_of(output, row, sample):
 @both
 def test_nats_are_those_of_the_equations(score):
     """Recomputed by loops: which row is which sample's, units, tails, floor, uniform share."""
-    output = make()
     h, frames = random_rows(4)
     frames[0, 0, 0], frames[1, 1, 2], frames[2, 0, 0] = -1.0, 32767 / 32768, 1 - 16 * STEP
     h[0, 0, -2], h[5, 1, -2], h[6, 0, -2] = -1.0, 1.0, 1.0  # their anchors
     frames[2, 1, 0], frames[3, 1, 0] = 1 - STEP, 0.9
     h[3 * S, 0, -1] = STEP / 100
-    ours = score(output, h, frames)
-    assert ours.shape == (4, 2)
-    for t in range(4):
-        for b in range(2):
-            expected = sum(
-                nats_of(output, h[t * S + s, b], frames[t, b, s].item()) for s in range(S)
-            )
-            assert ours[t, b].item() == pytest.approx(expected, rel=1e-10)
+    assert_nats_are(nats_of, score, make(), rows=(h, frames), rel=1e-10)
 
 
 @pytest.mark.parametrize("level", [STEP / 1000, 0.01, 1e6])
@@ -100,10 +94,10 @@ def log_cosh(x):
 def test_a_seeds_draw_can_be_recomputed_from_the_stated_rule(temperature):
     output, B = make(), 200
     h = random_rows(B)[0][:B, 0]
-    uniforms = np.random.default_rng(5).random((B, output.uniforms_per_frame))
-    uniforms[0] = 0.0
+    uniforms = uniforms_of(output, B)
     with torch.no_grad():
-        ours = output.draw_frame(h, None, torch.from_numpy(uniforms), temperature).frame
+        ours = output.draw_frame(h, None, uniforms, temperature).frame
+    uniforms = uniforms.numpy()
     for n in range(B):
         logits, means, scales = mixture(output, h[n])
         k = chosen(logits, uniforms[n, 0], temperature)
