@@ -50,6 +50,7 @@ def steer(encoder, draw):
         courses=torch.rand(known.courses.shape, generator=draw, dtype=torch.float64),
     )  # fmt: skip
     encoder.known.copy_(known.packed())
+    encoder.most_dc.fill_(5.0)
 
 
 def song(length, *, onsets=False):

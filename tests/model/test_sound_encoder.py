@@ -14,11 +14,12 @@ from seqmodel.model.sound.encoder import SoundEncoder
 from seqmodel.model.sound.kernel import compiled_inputs
 from seqmodel.model.sound.predictors import FULL, SAMPLES, predictors_at
 from seqmodel.model.sound.steering import TrainingStatistics, no_statistics, unpacked
+from seqmodel.runs.checkpoint import load_checkpoint, save_checkpoint
 
 __all__ = ["guarded"]  # buffers are guarded in every test here
 
 CPU = torch.device("cpu")
-OFFSET, OUTSIDE = 1e-9, 0.1
+OFFSET, OUTSIDE, MOST_DC = 1e-9, 0.1, 5.0
 
 
 def known_at(rate, roughest=2 * FULL):
@@ -29,7 +30,7 @@ def known_at(rate, roughest=2 * FULL):
     ranges = np.concatenate([low, low + random.uniform(0.1, 0.8, (16, M))], 1)
     tables = pushes, 0 * pushes, voices, 0 * voices, ranges
     tables = map(torch.from_numpy, tables)
-    return TrainingStatistics(0.2, 4.0, 200.0, roughest, *tables, strength=1.5)
+    return TrainingStatistics(0.2, 4.0, 200.0, roughest, *tables, strength=1.5, most_dc=MOST_DC)
 
 
 def start(rate, B):
@@ -56,7 +57,7 @@ def lattice_by_hand(x, order, forget):
     return np.array(said), np.array(ks), np.array(bs)
 
 
-def steered_by_hand(rate, roughest, anchor, level, loud, sharp, lattice, t, pitch):
+def steered_by_hand(rate, roughest, anchor, level, loud, sharp, dc, lattice, t, pitch):
     """The anchor and its level, full scale 1, from the formulas of `steering`."""
     known, (peak, share, echo), M = known_at(rate), pitch, predictors_at(rate).reported_coefficients
     table = np.column_stack([known.pushes, known.ranges]).T
@@ -65,6 +66,7 @@ def steered_by_hand(rate, roughest, anchor, level, loud, sharp, lattice, t, pitc
     voice = np.interp(15 + 5 * math.log2(share), np.arange(16), known.voices)
     k, b = (each[t][:M] for each in lattice)
     pull = OUTSIDE * (np.minimum(np.maximum(k, low), high) - k) @ b
+    pull += OUTSIDE * (np.clip(dc, -MOST_DC, MOST_DC) - dc)
     moved = anchor * min(1, 200 / sharp) ** 1.5 + 1.5 * (pull + peak * (1 - peak) * voice * echo)
     level = min(level, roughest + 1000 * forgetting(rate, 0.00625) ** (t + 1))
     return [np.clip(moved, -32768, 32767) / 32768, level * math.exp(1.5 * push) / 32768]
@@ -84,6 +86,8 @@ def features_by_hand(samples, rate, roughest, orders, lags, step):
     fast = mean_size(errors[0], forgetting(rate, 0.0012), 200) + 0.5
     loud = mean_size(x, forgetting(rate, 0.0125), 300) + 1
     sharp = mean_size(np.diff(x, prepend=0), forgetting(rate, 0.002), 300) + 1
+    kept = forgetting(rate, 0.05) ** np.arange(T)
+    dc = (1 - kept[1]) * np.convolve(x, kept)[:T]
     padded = np.concatenate([np.zeros(step), errors[0]])
     smooth = np.array([padded[t + 1 : t + 1 + step].mean() for t in range(T)])
     found = []
@@ -109,7 +113,7 @@ def features_by_hand(samples, rate, roughest, orders, lags, step):
         gcd = math.gcd(*whole)
         grid, seen = (gcd & -gcd, min(2, sum(s != 0 for s in whole))) if gcd else (4, 0)
         voice = max(*acf, 1e-3), lag / lags[-1], echo[4]
-        now = said[0][t], slow[t], loud[t], sharp[t]
+        now = said[0][t], slow[t], loud[t], sharp[t], dc[t]
         certain = 0.2 * grid**seen / (0.2 * grid**seen + 0.8) if grid > 1 else 0
         found.append(
             np.concatenate(
@@ -152,7 +156,8 @@ def test_a_limited_level_leaves_the_start_of_a_quiet_piece_alone():
     predictors, known, memory = start(8000, 1)
     samples = torch.from_numpy(np.random.default_rng(3).integers(-3, 4, (1100, 1)) / FULL)
     samples[1000:] *= 3000
-    old = unpacked(known._replace(roughest=0.0).packed(), 16)._replace(strength=known.strength)
+    old = unpacked(known._replace(roughest=0.0).packed(), 16)
+    old = old._replace(strength=known.strength, most_dc=known.most_dc)
     without, limited = (
         compiled_inputs(predictors, each, samples, memory)[0]
         for each in (old, known._replace(roughest=6.0))
@@ -161,6 +166,31 @@ def test_a_limited_level_leaves_the_start_of_a_quiet_piece_alone():
     most = 6.1 * math.exp(1.5 * float(known.pushes.max())) / FULL
     assert limited[1000:, 0, -1].max() < most < without[1010:, 0, -1].min() / 10
     assert torch.equal(limited[:, :, :-1], without[:, :, :-1])
+
+
+@pytest.mark.parametrize("added", [("dc",), ("initial", "dc")])
+def test_a_memory_from_before_a_level_was_added_gets_a_place_for_it(added):
+    """Guards against a resumed run whose predictors read each other's numbers."""
+    encoder, random = SoundEncoder(8000, 1), np.random.default_rng(0)
+    memory = torch.from_numpy(random.normal(size=(3, encoder.predictors.memory_size)))
+    places = [encoder.predictors.starts[name] for name in added]
+    memory[:, places] = 0
+    older = torch.from_numpy(np.delete(memory.numpy(), places, 1))
+    assert torch.equal(encoder.restored(older), memory)
+    assert torch.equal(encoder.restored(memory), memory)
+
+
+def test_a_run_from_before_the_mean_was_measured_has_no_limit_of_it(tmp_path):
+    """Its average of the weights loads too, and is drawn from as before."""
+    encoder, path = SoundEncoder(8000, 1, steering=1.0), tmp_path / "best.safetensors"
+    names = ["model.encoder.known", "average.module.encoder.known"]
+    save_checkpoint(path, dict.fromkeys(names, encoder.known), {})
+    loaded, _ = load_checkpoint(path)
+    for name in names:
+        encoder.most_dc.fill_(30)
+        kept = {key.rsplit(".", 1)[1]: t for key, t in loaded.items() if key[:12] == name[:12]}
+        encoder.load_state_dict(kept)
+        assert encoder.steered().most_dc == 2 * FULL
 
 
 @pytest.mark.usefixtures("two_threads")

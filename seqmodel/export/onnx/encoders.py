@@ -417,10 +417,11 @@ def _updated(g: Graph, p: Predictors, parts: Parts, raw: Symbol) -> Parts:
             newest[line] = g("ReduceMean", latest, axes=[0], keepdims=1)
         lines[line] = g.concat([parts[line][1:], newest[line]], 0)
     sizes = g("Abs", g.concat([first, first, sample, slope, np.array([sounds.OFFSET])], 0))
+    followed = g.concat([sizes, sample], 0)
     forgetting = np.array([level.forgetting for level in p.levels.values()])
     return {
         **_updated_lattices(g, p, parts, sample),
-        "levels": parts["levels"] * forgetting + sizes * (1 - forgetting),
+        "levels": parts["levels"] * forgetting + followed * (1 - forgetting),
         **_updated_grid(g, parts, pure),
         **_updated_pitch(g, p.pitch, parts, lines[p.pitch_line], p.lines[p.pitch_line]),
         **lines,
@@ -482,7 +483,7 @@ def _features(
     """The features (rows, I) of all samples at once, as in `sound.kernel.write_features`."""
     levels = g.split(parts["levels"], [1] * len(p.levels), 1)
     floors = (level.floor for level in p.levels.values())
-    slow, fast, loud, sharp, initial = (
+    slow, fast, loud, sharp, initial, dc = (
         level + floor for level, floor in zip(levels, floors, strict=True)
     )
     predicted, grid, M = parts["predicted"], parts["grid"], p.reported_coefficients
@@ -506,7 +507,8 @@ def _features(
         low, high = g.split(_between(g, known.ranges.numpy(), place), [M, M], 1)
         k, b, peak = parts["k"][:, :M], parts["b"][:, :M], parts["peak"]
         outside = g("Min", g("Max", k, low), high) - k
-        pull = g.sum(outside * b, 1) * steering.OUTSIDE
+        beyond = g("Clip", dc, -known.most_dc, known.most_dc) - dc
+        pull = (g.sum(outside * b, 1) + beyond) * steering.OUTSIDE
         octaves = period.log() * (steering.AN_OCTAVE / math.log(2)) + (steering.NODES - 1.0)
         voice = _between(g, known.voices.numpy()[:, np.newaxis], octaves)
         pull = pull + peak * (1.0 - peak) * voice * one_period_ago(0)

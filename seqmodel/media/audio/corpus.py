@@ -101,12 +101,13 @@ class AudioCorpus:
         """Write a recording as stored rows; None once there are more than `most` bytes."""
         layout, size = self._layout, self._layout.frame_size
         framing, prepared = Windows(size, size), hashlib.sha256()
-        frames, clipped, exact = 0, 0, True
+        frames, clipped, exact, silent = 0, 0, True, True
         for block in recording.mono(layout.rate):
             samples = framing.of(block)
             frames += len(samples)
             clipped += int((np.abs(samples) > 1).sum())
             encoded = layout.encode(samples)
+            silent = silent and not samples.any()
             exact = exact and np.array_equal(layout.decode(encoded.ravel()), samples)
             prepared.update(encoded.tobytes())
             rows.write(encoded.tobytes())
@@ -120,6 +121,8 @@ class AudioCorpus:
         repairs = list(recording.remarks)
         if clipped:
             repairs.append(f"clipped {plural(clipped, 'sample')} beyond full scale")
+        if silent:
+            repairs.append("is silent")
         return Converted(frames, recording.content_hash, prepared.hexdigest(), repairs, exact)
 
     def works(self, path: Path, read: tuple[Converted, bytes] | None = None) -> Iterator[Work]:

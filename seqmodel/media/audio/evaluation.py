@@ -5,7 +5,8 @@ The trivial models, shown next to every figure, are
 - `silence`: a Laplace distribution around zero: most samples are quiet;
 - `gaussian`: a Gaussian at the mean of all samples;
 - `flac`: the size of the samples as FLAC, at libFLAC's level 8, all pieces in one file, if the
-  model gives probabilities of 16-bit levels. Other FLAC encoders, and other formats, take less.
+  model gives probabilities of 16-bit levels. Other FLAC encoders, and other formats, take less;
+  so may a file for each piece, if pieces are short and begin suddenly, in the midst of a block.
 
 The first two are fitted to the training split, with no scale below one 16-bit step. Densities are
 those of standardised samples. If the model gives probabilities of levels, so do these, from the

@@ -29,6 +29,9 @@ SILENT_SHARE = 0.01
 DISTORTED_SHARE = 0.02
 """A piece with a larger share of its samples at full scale is distorted."""
 
+LOUD_POWER = 10.0
+"""A piece of more than this many times train's power, 10 dB, is too loud."""
+
 
 class AudioSampling(Sampling):
     """`Sampling` of recordings, each written while it is being sampled."""
@@ -94,12 +97,15 @@ class AudioSampling(Sampling):
         return spectrogram_picture(frames, self._frame)
 
     def _hint(self, count: float, clipped: float, total: float, squares: float) -> str:
+        lower = f", prepare with --rate {USUAL_RATE}" * (self._frame.rate > HIGH_RATE)
+        louder = squares / count / (self._frame.mean**2 + self._frame.deviation**2)
         if clipped / count > DISTORTED_SHARE:
-            lower = f", prepare with --rate {USUAL_RATE}" * (self._frame.rate > HIGH_RATE)
             return (
                 f"{clipped / count:.0%} of the samples at full scale: train longer{lower} or, if "
                 "the recordings clip too, make them quieter and prepare them again"
             )
+        if louder > LOUD_POWER:
+            return f"{10 * math.log10(louder):.0f} dB louder than train: train longer{lower}"
         deviation = math.sqrt(max(0.0, squares / count - (total / count) ** 2))
         audible = deviation > SILENT_SHARE * self._frame.deviation
         return "" if audible else "silent: try a higher --temperature"

@@ -94,6 +94,8 @@ class SoundEncoder(nn.Module, Encoder):
         self.known: Tensor
         stages = self.predictors.reported_coefficients
         self.register_buffer("known", no_statistics(stages, combinations).packed())
+        self.most_dc: Tensor
+        self.register_buffer("most_dc", torch.zeros(1).double())  # 0: not measured
 
     @classmethod
     def build(cls, config: Config, frame: FrameDefinition) -> Self:
@@ -109,6 +111,7 @@ class SoundEncoder(nn.Module, Encoder):
             followed = courses(train, self._labels, self._rate)
             known = known._replace(courses=followed, afforded=torch.ones(1).double())
         self.known.copy_(known.packed())
+        self.most_dc.fill_(known.most_dc)
 
     def free_frames(self, frames: int) -> int | None:
         """See `Encoder`: a share of train, if that is long enough."""
@@ -151,10 +154,9 @@ class SoundEncoder(nn.Module, Encoder):
         self._guidance = factor
 
     def restored(self, memory: Tensor) -> Tensor:
-        if memory.shape[1] != self.predictors.memory_size - 1:
-            return memory
-        before, after = memory.tensor_split([self.predictors.starts["initial"]], 1)
-        return torch.cat([before, memory.new_zeros(len(memory), 1), after], 1)
+        added = self.predictors.memory_size - memory.shape[1]  # `dc`, before that also `initial`
+        before, after = memory.tensor_split([self.predictors.starts["dc"] + 1 - added], 1)
+        return torch.cat([before, memory.new_zeros(len(memory), added), after], 1)
 
     def start(self, like: Tensor, batch_size: int) -> Past:
         memory = self.predictors.start_memory(self._known().grid, batch_size, like.device)
@@ -207,7 +209,8 @@ class SoundEncoder(nn.Module, Encoder):
 
     def _known(self, strength: float = 0.0) -> TrainingStatistics:
         known = unpacked(self.known.cpu(), self.predictors.reported_coefficients)
-        return known._replace(strength=strength, guidance=self._guidance)
+        most_dc = float(self.most_dc) or known.most_dc
+        return known._replace(strength=strength, guidance=self._guidance, most_dc=most_dc)
 
     def _noise(self, T: int, memory: Tensor) -> tuple[Tensor | None, Tensor]:
         """The noise of T samples as multiples of their level (T, B), if any; and the new memory."""

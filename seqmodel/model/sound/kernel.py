@@ -107,7 +107,7 @@ def _kernel(predictors: Predictors, dtype: torch.dtype, lanes: int) -> Kernel:
             Array("noise", ("T", "B"), dtype, optional=True),
             Array("kept", ("B", memory)),
             Array("known", (known,)),
-            Array("strengths", ("2",)),
+            Array("strengths", ("3",)),
             Array("ends", ("B",), torch.int64, optional=True),
             Array("x", ("T", "B", inputs), dtype),
             Array("work", (THREADS, "S", f"{lanes}"), optional=True),
@@ -217,6 +217,8 @@ def advance(
     follow(memory, "loud", sample - disturbed, p)
     follow(memory, "sharp", slope - disturbed, p)
     follow(memory, "initial", OFFSET, p)
+    dc = memory[p.starts["dc"]]
+    memory[p.starts["dc"]] = dc + (sample - disturbed - dc) * (1 - p.levels["dc"].forgetting)
     samples[15] = sample
     errors[last] = error
     if p.pitch_line == "smooth":
@@ -471,6 +473,8 @@ def write_anchor(memory: Any, known: Any, strengths: Any, x: Any, T: Any, t: Any
             low = between(ranges, 2 * M, m, place, NODES)
             high = between(ranges, 2 * M, M + m, place, NODES)
             pull += (min(max(k, low), high) - k) * OUTSIDE * b
+        dc = memory[p.starts["dc"]]
+        pull += (min(max(dc, -strengths[2]), strengths[2]) - dc) * OUTSIDE
         push = between(known[PUSHES + node_below(place, NODES) :], 1, 0, place, NODES)
         if p.combinations > 0:
             afforded = known[RANGES + NODES * 2 * M] * guidance

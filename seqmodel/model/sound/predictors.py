@@ -193,6 +193,7 @@ def predictors_at(rate: int, combinations: int = 0) -> Predictors:
         "loud": Level(forgetting(0.0125), 300.0, 1.0),
         "sharp": Level(forgetting(0.002), 300.0, 1.0),
         "initial": Level(forgetting(0.00625), 1000.0, 0.0),  # of nothing, see `steering.py`
+        "dc": Level(forgetting(0.05), 0.0, 0.0),  # of the samples, with their signs
     }
     step = -(-rate // PITCH_RATE)
     shortest, longest = (round(rate * period / step) for period in (MIN_PERIOD, MAX_PERIOD))

@@ -7,6 +7,7 @@ is moved a little, which costs the likelihood about as little:
     level  <-  min(level, roughest + initial) exp(s push)
     anchor <-  anchor min(1, sharpest / sharp)^s
                + s (OUTSIDE sum_m (nearest_m - k_m) b_m + peak (1 - peak) voice echo)
+               + s OUTSIDE (min(|dc|, most_dc) sign(dc) - dc)
 
 and, if a piece's labels are known and train's recordings differ by label, also
 
@@ -30,6 +31,10 @@ ones until the sound clips, where nearly all of it is predictable: in chords of 
 a hundredth of the loudness, and each error leaves a ring that the next ones are measured by.
 initial leaves out the beginning of a piece, which predictors do not know yet: it falls from 1000 as
 fast as the level from its start, 200, by which units learn to scale.
+
+dc is the recent mean of the samples, most_dc what its size hardly exceeds in train. At high rates
+predictors follow the lowest frequencies so closely that they integrate: errors that are a tenth of
+the level on average, which hardly cost the likelihood anything, soon add up to full scale.
 
 k and b are the first lattice's reflection coefficients and backward errors. nearest is k limited to
 the range from low to high that is usual in train at the present loudness: what leaves it, such as a
@@ -61,7 +66,7 @@ from torch import Tensor
 from seqmodel.model.sound.predictors import FULL
 
 OUTSIDE = 0.1
-"""How strongly coefficients are drawn back into the usual range."""
+"""How strongly coefficients and the mean are drawn back into the usual range."""
 MAX_FOLLOWED, LOUDER, MAX_LOUDER = 0.15, 0.05, 0.3
 """The most the anchor moves towards the labels' course, as a share of its level; how much the
 level's logarithm is raised per factor e by which the sound is too soft for it, and the most."""
@@ -112,15 +117,18 @@ class TrainingStatistics(NamedTuple):
     """The strength of the steering, see `steering.py`; not packed, but set where it is used."""
     guidance: float = 1.0
     """How many times as strongly `courses` are followed; likewise."""
+    most_dc: float = 2 * FULL
+    """What the size of the recent mean hardly exceeds; twice full scale, no limit, where it was not
+    measured; likewise, but stored beside the packed numbers."""
 
     def packed(self) -> Tensor:
-        """All numbers but the strengths in one line, float64."""
+        """All numbers but the last three in one line, float64."""
         scalars = self.pushes.new_tensor(self[:4])
-        return torch.cat([scalars, *(table.flatten() for table in self[4:-2])])
+        return torch.cat([scalars, *(table.flatten() for table in self[4:-3])])
 
     def strengths(self) -> Tensor:
-        """(2,), the strength and the guidance, float64."""
-        return self.pushes.new_tensor(self[-2:])
+        """(3,), the strength, the guidance and `most_dc`, float64."""
+        return self.pushes.new_tensor(self[-3:])
 
 
 def unpacked(numbers: Tensor, stages: int) -> TrainingStatistics:
@@ -129,7 +137,7 @@ def unpacked(numbers: Tensor, stages: int) -> TrainingStatistics:
     tables = numbers[4:RANGES].view(4, NODES)
     ranges, rest = numbers[RANGES:].tensor_split([NODES * 2 * stages])
     courses = rest[1:].view(-1, MOMENTS, stages + 1)
-    known = ranges.view(NODES, -1), rest[:1], courses, 0.0, 1.0
+    known = ranges.view(NODES, -1), rest[:1], courses, 0.0, 1.0, 2 * FULL
     return TrainingStatistics._make([*numbers[:3].tolist(), roughest, *tables, *known])
 
 

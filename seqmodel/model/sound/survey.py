@@ -36,7 +36,8 @@ FORCE, MAX_PUSH, GAIN = 0.06, 0.2, 0.03
 WIDTH, MAX_SLOPE = 0.6, 5.0
 """The width in octaves of the kernel that smooths the density of loudness; the steepest slope."""
 SHARPEST_QUANTILE, ROUGHEST_QUANTILE = 0.9995, 0.995
-"""The quantiles of the levels `sharp` and `slow` that are `sharpest` and `roughest`."""
+"""The quantiles of the levels `sharp`, and the size of `dc`, that are `sharpest` and `most_dc`; and
+of the level `slow` that is `roughest`."""
 
 VOICED, MIN_SHARE, VOICE_GAIN, MAX_VOICE = 0.3, 1e-3, 0.07, 2.0
 """The least periodicity of a voiced residual, and the least share of sound that a period counts
@@ -78,7 +79,8 @@ def survey(
     if not sum(map(len, kept)):
         return known
     line = np.concatenate(kept)
-    sharp = _level_after(np.diff(line, prepend=0), predictors.levels["sharp"])
+    sharp = _level_after(np.abs(np.diff(line, prepend=0)), predictors.levels["sharp"])
+    dc = np.abs(_level_after(line, predictors.levels["dc"]))
     measured = _measured(line, predictors, known)
     slopes = _slopes(measured)
     begun = measured.level[len(measured.level) // 50 :]  # where levels have left their start
@@ -86,6 +88,7 @@ def survey(
         sharpest=float(np.quantile(sharp, SHARPEST_QUANTILE)),
         roughest=float(np.quantile(begun, ROUGHEST_QUANTILE)),
         pushes=(FORCE * slopes).clamp(-MAX_PUSH, MAX_PUSH),
+        most_dc=float(np.quantile(dc, SHARPEST_QUANTILE)),
         slopes=slopes,
         voices=2 ** (torch.arange(1 - NODES, 1, dtype=torch.float64) / AN_OCTAVE),
         periods=_log_periods(measured),
@@ -179,8 +182,8 @@ def _grid_of(levels: NDArray[Any]) -> int:
 
 
 def _level_after(values: NDArray[Any], level: Level) -> NDArray[np.float64]:
-    """The level (N,) after each of the values."""
-    blocks = np.pad(np.abs(values), (0, -len(values) % _BLOCK)).reshape(-1, _BLOCK)
+    """The level (N,) after each of the values: their recent mean."""
+    blocks = np.pad(values, (0, -len(values) % _BLOCK)).reshape(-1, _BLOCK)
     ages = np.arange(_BLOCK) - np.arange(_BLOCK)[:, np.newaxis]
     means = blocks @ np.triu((1 - level.forgetting) * level.forgetting ** ages.clip(0))
     before = level.start

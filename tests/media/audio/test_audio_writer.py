@@ -227,3 +227,12 @@ def test_distorted_sound_at_a_high_rate_is_advised_a_lower_one(rate, advised):
     hint = sampling.write(io.BytesIO(), [np.ones((1, 10), np.float32)]).hint
     assert hint.startswith("100% of the samples at full scale: train longer")
     assert ("longer, prepare with --rate 16000 or, if" in hint) == advised
+
+
+@pytest.mark.parametrize(("size", "louder"), [(0.5, "14 dB"), (0.3, "")])
+def test_sound_far_louder_than_train_is_remarked_on_though_little_of_it_clips(size, louder):
+    """A piece may be louder than train is on the whole, but not by 10 dB."""
+    frame = AudioFrames(8000, 10, deviation=0.1)
+    tone = np.resize([size, -size], (9, 10)).astype(np.float32)
+    hint = AudioSampling(frame, SampleRequest("wav", length=9)).write(io.BytesIO(), [tone]).hint
+    assert hint == (louder and f"{louder} louder than train: train longer")
