@@ -230,12 +230,12 @@ def _settled(
 ) -> tuple[Config, "FrameDefinition"]:
     """The settings for the medium of their data, whose frames come second, without torch."""
     from seqmodel.data.bundled import FRAMES_WITH_ONSETS  # loads NumPy
-    from seqmodel.data.dataset import open_dataset
+    from seqmodel.data.dataset import MANIFEST, open_dataset
 
     given = _with_rates(given, file, trials)
     data = {**file, **given}.get("data")
-    if data and (Path(data) / runs.CONFIG).is_file():
-        raise UsageError(f"{data} is a run: {runs.resume_command(data)} goes on with it")
+    if data and (Path(data) / runs.CONFIG).is_file() and not (Path(data) / MANIFEST).is_file():
+        raise UsageError(f"{data} is a run: {runs.resume_command(data)} continues it")
     frame = open_dataset(data).frame if data else FRAMES_WITH_ONSETS
     settings = config_for(frame, given, file)
     _refuse_sizes_of_other_outputs(given, output_name(settings, frame))

@@ -53,7 +53,7 @@ train {data} --lr fast -> 2 --learning-rate must be a number or search, not 'fas
 train {data} --lr 0.1 --trials 3 -> 2 --trials needs --lr search, not --lr 0.1
 train {data} --nope -> 2 No such option: --nope (Possible options: ... --no-end
 train {data} --preset best -> 2 --preset must be one of default, paper, not 'best'
-train {run} -> 2 {run} is a run: `seqmodel train --resume --run {run}` goes on with it
+train {run} -> 2 {run} is a run: `seqmodel train --resume --run {run}` continues it
 train {bad}/p.mid -> 1 {bad}/p.mid is not a prepared dataset (a file); make one with `seqmodel
     prepare {bad}/p.mid --out DATA`
 train {data} --config {bad}/nope -> 1 cannot read {bad}/nope: no such file or directory

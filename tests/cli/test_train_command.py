@@ -87,6 +87,13 @@ def test_train_warns_only_when_a_trivial_model_is_better(call, request, which, o
     assert said == [line] * worse
 
 
+def test_settings_may_lie_beside_the_data(data):
+    """Such a dataset was taken for a run."""
+    shutil.copytree(data, "d")
+    Path("d/config.yaml").write_text("hidden: 7\n")
+    assert "hidden: 7\n" in call_ok("train", "d", "--config", "d/config.yaml", "--print-config").out
+
+
 @pytest.mark.parametrize("options", [[], ["--lr", 0], ["--trials", 2]])
 def test_a_run_that_replaces_another_equals_one_in_a_new_folder(call, data, run, options):
     """Guards against remains of the old run, and losing --config, or --init-from at a rate of 0."""

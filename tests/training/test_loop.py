@@ -453,6 +453,7 @@ def test_after_an_epoch_steering_is_corrected_by_what_is_drawn(steered, audio_da
     model, train = load_run(steered).model, audio_dataset["train"]
     kept = unpacked(model.encoder.known.clone(), 16)
     model.encoder.start_at(train)
+    assert 0 < float(model.encoder.most_dc) < 2 * 32768
     first = unpacked(model.encoder.known.clone(), 16)
     frames = model.encoder.free_frames(train.frames)
     assert frames == train.frames // 16

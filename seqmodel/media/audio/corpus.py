@@ -107,7 +107,7 @@ class AudioCorpus:
             frames += len(samples)
             clipped += int((np.abs(samples) > 1).sum())
             encoded = layout.encode(samples)
-            silent = silent and not samples.any()
+            silent = silent and not to_levels(samples).any()
             exact = exact and np.array_equal(layout.decode(encoded.ravel()), samples)
             prepared.update(encoded.tobytes())
             rows.write(encoded.tobytes())

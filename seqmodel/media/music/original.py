@@ -22,6 +22,7 @@ still sounds and is not drawn ends, and a pressed pedal is released.
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from operator import itemgetter
 from pathlib import Path
 
 import numpy as np
@@ -41,7 +42,7 @@ from seqmodel.media.music.grid import (
 )
 from seqmodel.media.music.metre import Signature
 from seqmodel.media.music.midi import read_events, read_score
-from seqmodel.media.music.parts import MELODIC, Part, parts_of, parts_of_notes
+from seqmodel.media.music.parts import MELODIC, Part, parts_of_notes
 from seqmodel.media.music.placing import FEW, STEADY, place
 from seqmodel.media.music.writing import (
     PIANO,
@@ -198,7 +199,7 @@ class Original:
         data = _transposed(self._file.events, semitones)
         removed, added = self._replace(data, remaining, end)
         replaced = [n for n in remaining if n in self._cells] if cut is None else []
-        first, nearby = int(ticks[free.any(axis=1).argmax()]), replaced or list(self._cells)
+        nearby = replaced or [n for n, at in self._cells.items() if cut is None or at[0] < cut]
         notes, lowest = notes_of(frames), rows_of(frames)[0]
         begins = onset_ticks(notes, frames, ticks + self._lag, steps, late)
         last, ended = int(ticks[-1]), defaultdict[tuple[int, int], int](int)
@@ -210,7 +211,7 @@ class Original:
             of_part[own] = k
         drawn = {k: part for k, (part, own) in enumerate(tracks) if own.any()}
         drawn |= {0: tracks[0][0]} if marked and not drawn else {}
-        targets = self._targets(drawn, nearby, first, added)
+        targets = self._targets(drawn, nearby, int(ticks[free.any(axis=1).argmax()]), added)
         if marked:
             (track, _), *_ = targets.values()
             added[track].append((last, smf.STRIKES, smf.meta(smf.MARKER, END_OF_PIECE)))
@@ -420,14 +421,15 @@ class Original:
         is that channel. Percussive programs and effects count only if there are no others. What a
         track begins with is `added` to it.
         """
-        programs = {part["channel"] - 1: part["programs"][:1] for part in parts_of(self._score)}
+        changes = sorted(self._score.programs, key=itemgetter(2))
+        programs = {channel: program for _, channel, tick, program in changes if tick <= first}
         names = [part.name for part in self._frame.parts] if self._into is None else []
         numbers, _ = parts_of_notes(self._score, names)
         targets = dict[int, tuple[int, int]]()
         for k, part in parts.items():
             same = [n for n in nearby if numbers[n] == k + 1] or nearby
             channels = self._score.channel[same].tolist()
-            melodic = [c for c in channels if programs[c] and programs[c][0] <= MELODIC]
+            melodic = [c for c in channels if programs.get(c, PIANO) < MELODIC]
             most = _commonest(melodic or channels)
             (track, own), head = self._track_named(part.name), list[bytes]()
             if track is None:

@@ -37,7 +37,7 @@ FAMILIES = (
 )  # fmt: skip
 """The families of General MIDI, eight programs each."""
 MELODIC = 112
-"""The last program, from 1, that is neither percussive nor an effect."""
+"""Programs below this, from 0, are neither percussive nor effects."""
 
 INSTRUMENTS = tuple(
     """

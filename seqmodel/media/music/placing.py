@@ -182,7 +182,7 @@ def lag_of(on_tick: NDArray[np.int64], beat: int, steps: int = 4) -> int:
     angle = 2 * np.pi * steps / beat * on_tick
     mean = complex(np.cos(angle).sum(), np.sin(angle).sum()) / max(len(angle), FEW)
     lag = cmath.phase(mean) / (2 * np.pi)
-    lag -= lag > 0.5 - ON_GRID / 2  # or the bars of a song halfway move with any note drawn into it
+    lag -= lag > 0.5 - ON_GRID / 2  # else a drawn note could move the bars of a song
     return round(lag * beat / steps) if abs(mean) > STEADY and abs(lag) > ON_GRID else 0
 
 

@@ -96,8 +96,8 @@ def velocities(
 ) -> NDArray[np.int64]:
     """The MIDI velocity (N,) of each of some `notes_of(frames)`: its own if the frames have it.
 
-    Otherwise it follows the bars of `metre`, or of 4/4; their median is that of others, if any,
-    that they should be `like`.
+    Otherwise it follows the bars of `metre`, or of 4/4, moved so that the median is that of the
+    velocities `like`, if any.
     """
     if flat:
         return np.full(len(notes), FLAT_VELOCITY)

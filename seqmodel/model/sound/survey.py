@@ -36,8 +36,8 @@ FORCE, MAX_PUSH, GAIN = 0.06, 0.2, 0.03
 WIDTH, MAX_SLOPE = 0.6, 5.0
 """The width in octaves of the kernel that smooths the density of loudness; the steepest slope."""
 SHARPEST_QUANTILE, ROUGHEST_QUANTILE = 0.9995, 0.995
-"""The quantiles of the levels `sharp`, and the size of `dc`, that are `sharpest` and `most_dc`; and
-of the level `slow` that is `roughest`."""
+"""The quantile of `sharp`, and of the size of `dc`, that are `sharpest` and `most_dc`; and that of
+`slow` that is `roughest`."""
 
 VOICED, MIN_SHARE, VOICE_GAIN, MAX_VOICE = 0.3, 1e-3, 0.07, 2.0
 """The least periodicity of a voiced residual, and the least share of sound that a period counts

@@ -3,7 +3,7 @@
 import mido
 import numpy as np
 import pytest
-from kept_files import BEATS, KIT, notes_of, read, redrawn, stretch
+from kept_files import BEATS, KIT, notes_of, read, redrawn, sounding_after, stretch
 from midi_tracks import note, notes, save, tempo
 
 from seqmodel.errors import UsageError
@@ -221,7 +221,7 @@ def test_where_all_channels_are_taken(tmp_path):
     assert not [message for message in after.tracks[-1] if message.type == "program_change"]
 
 
-@pytest.mark.parametrize(("second", "drawn"), [(27, 27), (114, 113)])
+@pytest.mark.parametrize(("second", "drawn"), [(27, 27), (111, 111), (112, 113)])
 def test_drawn_notes_have_the_program_of_a_melodic_instrument(tmp_path, second, drawn):
     """A song was redrawn on an agogo, which had the most notes of its four instruments."""
     tracks = [
@@ -240,15 +240,28 @@ def test_drawn_notes_have_the_program_of_a_melodic_instrument(tmp_path, second, 
 @pytest.mark.parametrize("loud", [20, 70, 127])
 def test_drawn_notes_are_about_as_loud_as_those_they_replace(tmp_path, loud):
     """Bars of a quiet song were redrawn at twice its loudness, and at 86 in one of 127."""
-    song = notes((480 * k, 480 * k + 480, 60, loud if k else 1) for k in range(16))
+    song = notes((480 * k, 480 * k + 480, 60, loud if 3 <= k < 8 else 1) for k in range(32))
     path = save(tmp_path / "a.mid", [song])
-    states = np.zeros((64, 88), int)
+    states = np.zeros((128, 88), int)
     states[range(16, 32, 2), 43] = 2
-    after = read(redrawn(path, stretch(64, 16, 32), states)[1])
+    after = read(redrawn(path, stretch(128, 16, 32), states)[1])
     velocities = [m.velocity for m in after.tracks[-1] if m.type == "note_on"]
     assert abs(np.median(velocities) - loud) <= 1
     assert len(set(velocities)) > 1
     assert max(velocities) - min(velocities) < 30
+
+
+def test_what_continues_a_song_is_like_what_is_kept_of_it(tmp_path):
+    """Not as loud as what is dropped, nor on its instrument."""
+    kept = [(0, mido.Message("program_change", program=27)), *notes([(0, 1920, 60, 30)])]
+    rest = notes((1920 + 120 * k, 1980 + 120 * k, 70, 120) for k in range(16))
+    rest = [(tick, message.copy(channel=1)) for tick, message in rest]
+    states = np.zeros((32, 88), int)
+    states[16:, 50] = 2
+    after = sounding_after(save(tmp_path / "a.mid", [kept, rest]), 16, 32, states)
+    drawn = after.tracks[-1]
+    assert [m.program for m in drawn if m.type == "program_change"] == [27]
+    assert abs(np.median([m.velocity for m in drawn if m.type == "note_on"]) - 30) <= 1
 
 
 def test_drawing_again_goes_on_where_the_last_drawing_is(song):
