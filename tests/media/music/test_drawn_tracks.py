@@ -231,6 +231,7 @@ def test_drawn_notes_have_the_program_of_a_melodic_instrument(tmp_path, second, 
              (second, notes([(0, 960, 50)], channel=1))]
         )
     ]  # fmt: skip
+    tracks[0].append((960, mido.Message("program_change", program=0)))  # too late to count
     states = np.zeros((8, 88), int)
     states[:4, 50] = 2
     after = read(redrawn(save(tmp_path / "a.mid", tracks), stretch(8, 0, 8), states)[1])
