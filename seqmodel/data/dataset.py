@@ -14,7 +14,6 @@ import json
 import math
 import os
 import re
-import shlex
 import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -436,13 +435,11 @@ def open_dataset(path: str | Path) -> Dataset:
     folder = Path(path)
     file = folder / MANIFEST
     if not file.is_file():
-        lacks = f"no {MANIFEST}" if folder.is_dir() else "no such folder"
-        source = "SOURCE"
-        if folder.is_file():
-            lacks, source = "a file", shlex.quote(str(folder))
+        missing = "a file" if folder.exists() else "no such folder"
+        lacks = f"no {MANIFEST}" if folder.is_dir() else missing
         raise SeqmodelError(
             f"{folder} is not a prepared dataset ({lacks}); "
-            f"make one with `seqmodel prepare {source} --out DATA`"
+            "make one with `seqmodel prepare SOURCE --out DATA`"
         )
     try:
         values = plain.parse(read_bytes(file))

@@ -55,7 +55,7 @@ train {data} --nope -> 2 No such option: --nope (Possible options: ... --no-end
 train {data} --preset best -> 2 --preset must be one of default, paper, not 'best'
 train {run} -> 2 {run} is a run: `seqmodel train --resume --run {run}` continues it
 train {bad}/p.mid -> 1 {bad}/p.mid is not a prepared dataset (a file); make one with `seqmodel
-    prepare {bad}/p.mid --out DATA`
+    prepare SOURCE --out DATA`
 train {data} --config {bad}/nope -> 1 cannot read {bad}/nope: no such file or directory
 train {data} --config {bad}/not.yaml -> 1 {bad}/not.yaml: not a YAML file:
 train {data} --config {bad}/typo.yaml -> 1 {bad}/typo.yaml: there is no setting 'hiden'

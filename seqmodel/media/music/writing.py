@@ -2,7 +2,8 @@
 
 The loudness of notes follows rules, unless frames have velocities: nobody plays every note alike.
 
-By these rules a note's MIDI velocity is 68, plus
+By these rules a note's MIDI velocity is 68 (of notes drawn into a file, what makes them about as
+loud as those they replace) plus
 - its metre: 14 on the first beat of a bar, 9 in the middle of one of four beats, 6 on the other
   beats, and 2 halfway between two, or on the thirds of dotted ones, as in 6/8; nothing if frames
   are of real time;
