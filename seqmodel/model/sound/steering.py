@@ -33,8 +33,8 @@ initial leaves out the beginning of a piece, which predictors do not know yet: i
 fast as the level from its start, 200, by which units learn to scale.
 
 dc is the recent mean of the samples, most_dc what its size hardly exceeds in train. At high rates
-predictors follow the lowest frequencies so closely that they integrate: errors that are a tenth of
-the level on average, which hardly cost the likelihood anything, soon add up to full scale.
+predictors follow the lowest frequencies so closely that they nearly integrate: small errors of one
+sign, which hardly cost the likelihood anything, add up.
 
 k and b are the first lattice's reflection coefficients and backward errors. nearest is k limited to
 the range from low to high that is usual in train at the present loudness: what leaves it, such as a
