@@ -9,6 +9,7 @@ from unittest.mock import Mock
 
 import numpy as np
 import pytest
+import soundfile
 from calling import call_ok, call_refused, only, told, write_piece
 from midi_tracks import notes, save, tempo
 from mido import Message, MetaMessage
@@ -74,6 +75,11 @@ def test_prepare_explains_what_it_skips(call, music):
     ]
     assert len(json.loads(Path("d/manifest.json").read_text())["skipped"]) == 8
     assert call("prepare", "m", "-o", "d", "--force", "-q").err == ""
+
+
+def test_a_silent_recording_is_not_called_repaired(call):
+    soundfile.write("a.wav", np.zeros(9000), 8000)
+    assert "faults in 1 file:\n  a.wav: is silent\n" in call("prepare", "a.wav", "-o", "d").err
 
 
 def test_prepare_says_how_many_pieces_no_folder_places(call, music):

@@ -11,7 +11,8 @@ of running status. Where notes are drawn,
 - drawn notes get a new track, or one for each part that the run knows, and a new channel if one is
   free, with the bank, volume and pan of the notes that they replace; or they continue a track of
   the file: the one asked for, or one of the same name, such as one left by an earlier drawing.
-  Unless the run has learned velocities, they are about as loud as the notes that they replace.
+  Unless the run has learned velocities, each is as loud as the nearest of the notes that they
+  replace or, if they replace none, of the file's; of its part, if there are any.
   They begin and end at the tick nearest to their frames, at the file's tempos; or, where the notes
   around them lead or lag the beat, as much before or after it, as do notes that are cut there.
 
@@ -20,7 +21,7 @@ still sounds and is not drawn ends, and a pressed pedal is released.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from operator import itemgetter
 from pathlib import Path
@@ -40,7 +41,6 @@ from seqmodel.media.music.grid import (
     HIGHEST_PITCH,
     LOWEST_PITCH,
 )
-from seqmodel.media.music.metre import Signature
 from seqmodel.media.music.midi import read_events, read_score
 from seqmodel.media.music.parts import MELODIC, Part, parts_of_notes
 from seqmodel.media.music.placing import FEW, STEADY, place
@@ -173,14 +173,13 @@ class Original:
         *,
         cut: int | None = None,
         semitones: int = 0,
-        metre: Sequence[Signature] = (),
         flat: bool = False,
     ) -> bytes:
         """The file with the notes of frames (T, 176), or (T, 47) of a kit, that begin in `free`.
 
         Where they are not `free` (T, 88), and so not drawn, frames are as the run reads the file.
         It is cut off at the frame `cut`, if any; all pitches except drums are transposed by
-        `semitones`; `metre` and `flat` are as in `writing.velocities`.
+        `semitones`; `flat` is as in `writing.velocities`.
         """
         if cut is None:  # a run that discards restruck notes can read fewer frames
             beyond = self.frames[len(frames) :]
@@ -198,8 +197,6 @@ class Original:
         remaining = self._remaining_notes(frames, given, ends, end)
         data = _transposed(self._file.events, semitones)
         removed, added = self._replace(data, remaining, end)
-        replaced = [n for n in remaining if n in self._cells] if cut is None else []
-        nearby = replaced or [n for n, at in self._cells.items() if cut is None or at[0] < cut]
         notes, lowest = notes_of(frames), rows_of(frames)[0]
         begins = onset_ticks(notes, frames, ticks + self._lag, steps, late)
         last, ended = int(ticks[-1]), defaultdict[tuple[int, int], int](int)
@@ -211,7 +208,8 @@ class Original:
             of_part[own] = k
         drawn = {k: part for k, (part, own) in enumerate(tracks) if own.any()}
         drawn |= {0: tracks[0][0]} if marked and not drawn else {}
-        targets = self._targets(drawn, nearby, int(ticks[free.any(axis=1).argmax()]), added)
+        like = self._models(drawn, parts, remaining, cut)
+        targets = self._targets(drawn, like, int(ticks[free.any(axis=1).argmax()]), added)
         if marked:
             (track, _), *_ = targets.values()
             added[track].append((last, smf.STRIKES, smf.meta(smf.MARKER, END_OF_PIECE)))
@@ -221,18 +219,22 @@ class Original:
             k: self._other_notes(*target, remaining, semitones, apart)
             for k, target in targets.items()
         }
-        new, grid, like = of_part >= 0, self._frame.grid, score.velocity[nearby]
-        loudness = velocities(notes[new], frames, grid, metre=metre, flat=flat, like=like)
-        rows = np.column_stack([notes[new], loudness, of_part[new]]).tolist()
+        near = {
+            k: np.array([(*self._cells[n][::2], score.velocity[n]) for n in some]).reshape(-1, 3).T
+            for k, some in like.items()
+        }
+        notes, of_part = notes[of_part >= 0], of_part[of_part >= 0]
+        nearby = [near[k] for k in of_part.tolist()]
+        loudness = velocities(notes, frames, self._frame.grid, flat=flat, like=nearby)
+        rows = np.column_stack([notes, loudness, of_part]).tolist()
         for begin, until, key, velocity, k in rows:
             track, channel = targets[k]
             off = self._end(until, key - lowest, given, ends)
             off = min(off, begins.get((until, key), off))
-            moved = key - self._transposed + semitones
-            pitch = key if self._frame.kit else int(fold(moved))
+            pitch = key if self._frame.kit else int(fold(key - self._transposed + semitones))
             # Two notes moved onto one key by octaves must not overlap either.
-            before = ended[channel, pitch]
-            on, off = _between(others[k][pitch], max(begins[begin, key], before), off)
+            on = max(begins[begin, key], ended[channel, pitch])
+            on, off = _between(others[k][pitch], on, off)
             if is_shared and (until, key) in begins:
                 off -= apart  # as in `_other_notes`
             if on < off:
@@ -409,26 +411,41 @@ class Original:
         own = own or [channel for number, channel, *_ in score.programs if number == track]
         return track, [channel for channel in own if channel != DRUM_CHANNEL]
 
+    def _models(
+        self, drawn: Iterable[int], parts: Sequence[Part], remaining: Mapping[int, list[Note]],
+        cut: int | None,
+    ) -> dict[int, list[int]]:  # fmt: skip
+        """The file's notes that those drawn of each part, by its number, are to be like.
+
+        If there are any, those of the part that are replaced, else of the part, else replaced; else
+        all that are not cut off.
+        """
+        replaced = [n for n in remaining if n in self._cells] if cut is None else []
+        heard = [n for n, at in self._cells.items() if cut is None or at[0] < cut]
+        numbers, _ = parts_of_notes(self._score, [part.name for part in parts])
+        models = dict[int, list[int]]()
+        for k in drawn:
+            there, own = ([n for n in of if numbers[n] == k + 1] for of in (replaced, heard))
+            models[k] = there or own or replaced or heard
+        return models
+
     def _targets(
-        self, parts: Mapping[int, Part], nearby: Sequence[int], first: int,
+        self, parts: Mapping[int, Part], like: Mapping[int, Sequence[int]], first: int,
         added: defaultdict[int, list[smf.TimedEvent]],
     ) -> dict[int, tuple[int, int]]:  # fmt: skip
         """The track and channel for drawn notes of each part, by its number.
 
         The track is a new one, unless the file has one. The channel, unless the track has one, is a
         free one, with the program of the part and the `_sound` at tick `first` of the channel of
-        most of the file's notes `nearby`, those of the part if there are any; if none is left, it
-        is that channel. Percussive programs and effects count only if there are no others. What a
-        track begins with is `added` to it.
+        most of the notes that those of the part are `like`; if none is left, it is that channel.
+        Percussive programs and effects count only if there are no others. What a track begins with
+        is `added` to it.
         """
         changes = sorted(self._score.programs, key=itemgetter(2))
         programs = {channel: program for _, channel, tick, program in changes if tick <= first}
-        names = [part.name for part in self._frame.parts] if self._into is None else []
-        numbers, _ = parts_of_notes(self._score, names)
         targets = dict[int, tuple[int, int]]()
         for k, part in parts.items():
-            same = [n for n in nearby if numbers[n] == k + 1] or nearby
-            channels = self._score.channel[same].tolist()
+            channels = self._score.channel[like[k]].tolist()
             melodic = [c for c in channels if programs.get(c, PIANO) < MELODIC]
             most = _commonest(melodic or channels)
             (track, own), head = self._track_named(part.name), list[bytes]()
@@ -443,7 +460,8 @@ class Original:
                 (channel,) = _commonest(own) or most or [0]
             else:
                 channel = free[0]
-                head += self._sound(channel, part.program if names else None, most, first)
+                program = part.program if self._frame.parts else None
+                head += self._sound(channel, program, most, first)
             added[track] += [(0, smf.FIRST, event) for event in head]
             targets[k] = track, channel
         return targets

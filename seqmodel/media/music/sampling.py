@@ -240,7 +240,7 @@ class MusicSampling(Sampling):
             frames = with_file_onsets(frames, file, free)
         return original.with_drawn(
             frames, free, cut=cut, semitones=self._semitones(frames) + self._transposed,
-            metre=self._metre, flat=bool(self._flat),
+            flat=self._flat,
         )  # fmt: skip
 
     def _read_prime(self) -> "ReadFile | None":

@@ -2,8 +2,7 @@
 
 The loudness of notes follows rules, unless frames have velocities: nobody plays every note alike.
 
-By these rules a note's MIDI velocity is 68 (of notes drawn into a file, what makes them about as
-loud as those they replace) plus
+By these rules a note's MIDI velocity is 68 plus
 - its metre: 14 on the first beat of a bar, 9 in the middle of one of four beats, 6 on the other
   beats, and 2 halfway between two, or on the thirds of dotted ones, as in 6/8; nothing if frames
   are of real time;
@@ -11,7 +10,9 @@ loud as those they replace) plus
   hits of a drum kit have none;
 - its place in the phrase, of four bars: 8 sin(pi p) where p goes from 0 to 1, an arch.
 
-Friberg, Bresin and Sundberg (2006) describe such rules of performance.
+Friberg, Bresin and Sundberg (2006) describe such rules of performance. Notes drawn into a file are
+as loud as the file's own nearby instead: the median of the nine nearest, where two beats, or two
+seconds of real time, are as far as a semitone.
 
 An additive synthesizer renders them. The tone of a pitch of frequency f in equal temperament, t
 seconds after it was struck, is
@@ -28,7 +29,7 @@ scale; a sum x within +-0.8, which four notes never exceed, is unchanged; beyond
 soft-clipped to 0.8 + 0.2 d / (1 + d), d = (|x| - 0.8) / 0.2, which is smooth and below 1.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -81,6 +82,9 @@ LOUDEST = BASE_VELOCITY + DOWNBEAT + MELODY + ARCH
 FLAT_VELOCITY = 80
 """The velocity of all notes if they are played alike."""
 
+NEAREST, BEATS_LIKE_A_SEMITONE = 9, 2
+"""How many notes tell how loud one is that is like them, and how near two of them are."""
+
 PHRASE_BARS = 4
 PHRASE_SECONDS = 8.0
 """The length of a phrase in real time."""
@@ -93,12 +97,12 @@ def velocities(
     *,
     metre: Sequence[Signature] = (),
     flat: bool = False,
-    like: Sequence[int] | NDArray[np.uint8] = (),
+    like: Iterable[NDArray[np.int64]] = (),
 ) -> NDArray[np.int64]:
     """The MIDI velocity (N,) of each of some `notes_of(frames)`: its own if the frames have it.
 
-    Otherwise it follows the bars of `metre`, or of 4/4, moved so that the median is that of the
-    velocities `like`, if any.
+    Otherwise it is the median of the nearest notes that it is `like`, if there are any, the first
+    frames, rows and velocities (3, M) for each; else it follows the bars of `metre`, or of 4/4.
     """
     if flat:
         return np.full(len(notes), FLAT_VELOCITY)
@@ -114,8 +118,12 @@ def velocities(
         accent, phrase = _accents(begin, metre or signatures([], len(frames)), grid)
     arch = np.rint(ARCH * np.sin(np.pi * (phrase % 1)))
     velocity: NDArray[np.int64] = BASE_VELOCITY + accent + voice + arch.astype(np.int64)
-    if len(like) and len(notes):
-        velocity = (velocity + int(np.median(like) - np.median(velocity))).clip(1, 127)
+    semitones_per_frame = grid.seconds_per_frame(60.0) / BEATS_LIKE_A_SEMITONE
+    for n, (frame, row, loud) in enumerate(like):
+        away = semitones_per_frame * abs(frame - begin[n]) + abs(row - key[n])
+        if len(loud):
+            last = min(NEAREST, len(loud)) - 1
+            velocity[n] = np.median(loud[away <= np.partition(away, last)[last]])
     if "velocity" in (marks := marks_in(frames)):
         known = marks["velocity"][begin, key]
         velocity = np.where(known > 0, known, velocity)
