@@ -21,7 +21,7 @@ from seqmodel.runs.checkpoint import checkpoint_bytes, model_tensors
 from seqmodel.runs.content import DATA_HASH, damaged, load_content
 from seqmodel.runs.files import BEST, CARD, CONFIG, LAST, METRICS, VALID_PIECES, has_file, read_file
 from seqmodel.runs.folder import Run
-from seqmodel.units import unit_spec
+from seqmodel.units import module_name, unit_spec
 
 FIRST_DAY = (1980, 1, 1, 0, 0, 0)
 """The earliest date that zip can store."""
@@ -63,7 +63,7 @@ def _card(run: Run, config: Config, data_sha256: str | None) -> str:
     """A description of the run in Markdown; names and texts are indented to stay literal."""
     kind = medium_of(run.frame).formats[0]
     model = model_in_words(run)
-    specs = map(unit_spec, dict.fromkeys(filter(None, (config.unit, config.note_unit))))
+    units = dict.fromkeys(filter(None, (config.unit, config.note_unit)))
     sections = {
         "Model": [
             model,
@@ -77,7 +77,7 @@ def _card(run: Run, config: Config, data_sha256: str | None) -> str:
             f"longest piece of train  {run.longest_piece:,} frames",
             f"fingerprint             {data_sha256 or 'not recorded'}",
         ],
-        "Equations": [line for spec in specs for line in (f"# {spec.name}", *spec.statements)],
+        "Equations": [line for unit in units for line in _equations(unit)],
         "Use": [f"seqmodel sample out.{kind} --run RUN", "seqmodel eval RUN --data DATA"],
     }
     lines = ["# A trained run of seqmodel"]
@@ -85,6 +85,13 @@ def _card(run: Run, config: Config, data_sha256: str | None) -> str:
         lines += ["", f"## {title}", "", *(f"    {printable(line)}" for line in body)]
     lines += ["", "RUN is the zip file that this is from, or the folder that it was unpacked to."]
     return "\n".join(lines) + "\n"
+
+
+def _equations(unit: str) -> tuple[str, ...]:
+    if module_name(unit) is not None:
+        return (f"# {unit}, a torch module, which must be importable",)
+    spec = unit_spec(unit)
+    return f"# {spec.name}", *spec.statements
 
 
 def _figures(run: Run) -> Iterator[str]:

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from seqmodel.errors import UsageError
 from seqmodel.kernels.device import one_thread, transformed
 
 _STEPS = 1 << 16  # resolution of the probability: 16 random bits per element
@@ -24,6 +25,8 @@ class Dropout(nn.Module):
 
     def __init__(self, p: float = 0.0) -> None:
         super().__init__()
+        if not 0 <= p <= 1:
+            raise UsageError(f"dropout must be from 0 to 1, not {p}")
         self.p = p
 
     def forward(self, x: Tensor) -> Tensor:

@@ -210,7 +210,8 @@ class Run(StoredRun):
             widths = " or ".join(map(str, sizes))
             raise ValueError(f"frames must be (T >= 1, {widths}), not {frames.shape}")
         line = torch.from_numpy(np.asarray(frames[:, :size], np.float32)).unsqueeze(1)
-        if not (line.abs() <= 1).all():
+        binary = self.frame.values == "binary"
+        if not (line == line.square() if binary else line.abs() <= 1).all():
             raise ValueError("frames must be zeros and ones, or 16-bit samples divided by 32768")
         carry, nats = self.model.start(1, None if metres is None else metres[np.newaxis]), []
         with torch.inference_mode():

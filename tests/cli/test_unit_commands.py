@@ -98,6 +98,9 @@ def test_a_module_from_training_to_the_report(call, data):
         result = call("export", run, name)
         assert result.status == 2
         assert result.err.startswith(f"seqmodel: {name}: the unit is a torch module, without ")
+    figure = told("eval", run)["nats_per_frame"]
+    call_ok("export", run, "run.zip")
+    assert told("eval", "run.zip", "--data", data)["nats_per_frame"] == figure
 
 
 def test_what_is_shown_of_a_unit_is_a_text_again(file):

@@ -38,7 +38,7 @@ def test_nll_takes_any_zeros_and_ones_of_the_runs_shape(run, rolls):
             run.nll(np.zeros(shape))
 
 
-@pytest.mark.parametrize("number", [127, -32768, np.nan])
+@pytest.mark.parametrize("number", [127, 127 / 128, -1, -32768, np.nan])
 def test_nll_refuses_velocities_and_16_bit_samples(run, number):
     """Their nats looked like any others."""
     with pytest.raises(ValueError, match="frames must be"):

@@ -444,6 +444,9 @@ def test_compiled_zoneout_is_the_specification(known):
     assert_backends_agree(random_unit(known, 3, 20, zoneout=0.4).eval(), x, lengths=lengths)
 
 
-def test_a_share_of_zoneout_outside_of_its_range_is_refused():
+def test_shares_of_zoneout_and_dropout_outside_of_their_ranges_are_refused():
     with pytest.raises(UsageError, match="zoneout must be at least 0 and below 1, not 1"):
         make("gru", 3, 4, zoneout=1.0)
+    for share in (50, -0.1):
+        with pytest.raises(UsageError, match=f"dropout must be from 0 to 1, not {share}"):
+            make("gru", 3, 4, layers=2, dropout=share)
