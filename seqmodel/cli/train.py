@@ -175,7 +175,8 @@ def _of_stopped_run(folder: Path, given: dict[str, Any], trials: int | None) -> 
     stored = {**Config.neutral(), **read_config_file(folder / runs.CONFIG)}
     given = _with_rates(given, stored, trials)
     changed = [name for name in given if given[name] != stored.get(name)]
-    fixed = sorted(set(changed) - set(RESUMABLE))
+    free = set(RESUMABLE) - ({"epochs"} if stored.get("minutes") else set())
+    fixed = sorted(set(changed) - free)
     if fixed:
         name = "trials" if fixed[0] in SEARCHES.values() else fixed[0]
         option = "--" + name.replace("_", "-")
