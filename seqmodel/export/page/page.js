@@ -2,6 +2,7 @@
 
 const SLOW = "Playing slowly: this browser draws no faster.";
 const NO_SOUND = "No sound comes from this browser. Is there a speaker? Playback resumes when sound is available.";
+const SEED = /^\s*\d+\s*$/;
 const PRESSED_BY_SPACE = "button:not(.key), [type=text], [type=checkbox], summary";
 
 class Page {
@@ -90,7 +91,7 @@ class Page {
   restart(opening = this.player.given) {
     const { seed } = this.parts;
     const { playing } = this.player;
-    if (!/^\d+$/.test(seed.value)) seed.value = String(this.player.seed ?? seed.defaultValue);
+    if (!SEED.test(seed.value)) seed.value = String(this.player.seed ?? seed.defaultValue);
     const values = ({ options }) => [...options].slice(1).map(({ selected }) => Number(selected));
     this.player.labels = this.labels.flatMap(values);
     this.player.restart(BigInt(seed.value), opening);
@@ -111,7 +112,7 @@ class Page {
     const params = new URLSearchParams(location.hash.slice(1));
     for (const input of this.settings) {
       const value = params.get(input.name) ?? "";
-      const possible = input.name === "seed" ? /^\d{1,99}$/ : /^\d{1,3}(\.\d{1,2})?$/;
+      const possible = input.name === "seed" ? SEED : /^\d{1,3}(\.\d{1,2})?$/;
       input.value = possible.test(value) ? value : input.defaultValue;
       /* ranges clamp values to their ends */
       if (Number(input.value) !== Number(value)) input.value = input.defaultValue;
