@@ -69,6 +69,11 @@ def test_another_seed_starts_over_with_its_own_piece(chrome, piano, page):
     chrome.run("document.querySelector('#seed').value = '-1<b>'")
     chrome.click("#over")
     assert chrome.run("document.querySelector('#seed').value") == "77777777777777777777"
+    pasted = "8" * 120
+    chrome.choose("seed", f" {pasted} ")
+    assert chrome.run("String(page.player.seed)") == pasted
+    chrome.run("(location.hash = page.linkParams(), page.open())")
+    assert chrome.run("String(page.player.seed)") == pasted
     chrome.click("#another")
     assert chrome.run("String(page.player.seed) === document.querySelector('#seed').value")
 
@@ -229,6 +234,20 @@ def test_a_midi_keyboard_plays(chrome, page):
     assert chrome.run("page.player.notes.map((n) => [n.key, n.velocity, n.last > 0])") == [
         [43, 33, True]
     ]
+
+
+def test_keys_that_sound_are_lit_in_forced_colours(chrome, page):
+    """Of Windows' contrast themes, which replace all others; black keys stay black, too."""
+    chrome.open(page)
+    chrome.run("(page.keyboard.light(new Set([39, 40])), 0)")
+    colours = """[39, 40, 41, 42].map((key) =>
+      getComputedStyle(page.keyboard.buttons[key]).backgroundColor)"""
+    usual = chrome.run(colours)
+    assert len({*usual}) == 4
+    forced = {"name": "forced-colors", "value": "active"}
+    chrome._command("Emulation.setEmulatedMedia", features=[forced])
+    assert chrome.run("matchMedia('(forced-colors: active)').matches")
+    assert chrome.run(colours) == usual
 
 
 @pytest.mark.parametrize(

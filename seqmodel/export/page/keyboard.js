@@ -7,10 +7,9 @@ const [LOWER, UPPER] = ["KeyZ", "KeyX"];
 const PRESSED = 80; /* the velocity of keys that do not send one */
 const CLICK_MS = 300; /* how long a click holds a key */
 
-/* The colour of a key's notes: from blue in the bass to orange in the treble. */
-function colour(key, dark) {
-  const height = Math.min(Math.max((key - 12) / 52, 0), 1);
-  return `hsl(${215 + 175 * height} ${dark ? 78 : 68}% ${dark ? 66 : 50}%)`;
+/* The hue of a key's notes: from blue in the bass to orange in the treble. */
+function hue(key) {
+  return 215 + 175 * Math.min(Math.max((key - 12) / 52, 0), 1);
 }
 
 class Keyboard {
@@ -40,6 +39,7 @@ class Keyboard {
     Object.assign(element, look);
     element.setAttribute("aria-label", name);
     Object.assign(element.style, { left: `${100 * left}%`, width: `${100 * width}%` });
+    element.style.setProperty("--hue", hue(number));
     element.dataset.key = number;
     return element;
   }
@@ -47,10 +47,6 @@ class Keyboard {
   /* Light the keys whose notes sound. */
   light(keys) {
     this.buttons.forEach((button, key) => button.classList.toggle("on", keys.has(key)));
-  }
-
-  paint(dark) {
-    this.buttons.forEach((button, key) => button.style.setProperty("--note", colour(key, dark)));
   }
 
   /* Show the letters that play the keys on them, if any. */

@@ -1,6 +1,7 @@
 /* What was played, as a standard MIDI file. */
 
 const TICKS_PER_BEAT = 480;
+const TEXT = new TextEncoder();
 
 /* The bytes of a file of notes {key, first, last, velocity, given}, in frames. Bars restart with
    each of the pieces. */
@@ -16,7 +17,7 @@ function midiFile(notes, paces, pieces, grid) {
   });
   const [beats, log2Unit] = [metre.beats, Math.log2(metre.frame)];
   const bars = pieces.filter(() => framesPerBeat).map(({ first }) =>
-    [tick(Math.max(0, first)), 1, [0xff, 0x58, 4, beats, log2Unit, 24, 8]]);
+    [tick(first), 1, [0xff, 0x58, 4, beats, log2Unit, 24, 8]]);
   const tracks = [[[...tempo, ...bars], "tempo"]];
   for (const [part, name] of ["given", "drawn"].entries()) {
     const channel = CHANNELS[part];
@@ -34,7 +35,7 @@ function midiFile(notes, paces, pieces, grid) {
 
 /* Events [tick, rank, bytes] as the content of a named track; on a tick, lower ranks come first. */
 function track(events, name) {
-  const content = [0, 0xff, 0x03, name.length, ...ascii(name)];
+  const content = [0, 0xff, 0x03, name.length, ...TEXT.encode(name)];
   let now = 0;
   for (const [tick, , message] of events.sort((a, b) => a[0] - b[0] || a[1] - b[1])) {
     content.push(...quantity(tick - now), ...message);
@@ -44,11 +45,7 @@ function track(events, name) {
 }
 
 function chunk(kind, content) {
-  return [...ascii(kind), ...bytes(content.length, 4), ...content];
-}
-
-function ascii(text) {
-  return [...text].map((letter) => letter.charCodeAt(0));
+  return [...TEXT.encode(kind), ...bytes(content.length, 4), ...content];
 }
 
 function bytes(number, count) {

@@ -21,15 +21,6 @@ class MusicPage extends Page {
     midi.hidden = !navigator.requestMIDIAccess;
   }
 
-  paint() {
-    super.paint();
-    this.keyboard.paint(this.scheme.matches);
-  }
-
-  get playText() {
-    return this.player.listening ? "Continue my opening" : "Play";
-  }
-
   back() {
     const { running } = this.player;
     this.player.back();

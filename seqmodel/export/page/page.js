@@ -2,11 +2,10 @@
 
 const SLOW = "Playing slowly: this browser draws no faster.";
 const NO_SOUND = "No sound comes from this browser. Is there a speaker? Playback resumes when sound is available.";
+const SEED = /^\s*\d+\s*$/;
 const PRESSED_BY_SPACE = "button:not(.key), [type=text], [type=checkbox], summary";
 
 class Page {
-  scheme = matchMedia("(prefers-color-scheme: dark)");
-
   /* `player` plays, `view` draws what was played. */
   constructor(name, player, view) {
     Object.assign(this, { name, player, view });
@@ -19,7 +18,6 @@ class Page {
     this.saving = [...document.querySelectorAll("[data-suffix]")];
     this.listen();
     this.open();
-    this.paint();
     setInterval(() => player.fill(), 40);
     setInterval(() => this.address(), 500); /* browsers refuse more frequent updates */
     setInterval(() => this.checkSound(), 300);
@@ -50,7 +48,6 @@ class Page {
     window.addEventListener("hashchange", () => this.open());
     const place = () => show.style.setProperty("--top", `${show.offsetTop}px`);
     new ResizeObserver(() => requestAnimationFrame(place)).observe(show.parentElement);
-    this.scheme.addEventListener("change", () => this.paint());
   }
 
   /* Show a range's value and set it, now and whenever it changes. */
@@ -63,10 +60,6 @@ class Page {
     };
     input.addEventListener("input", update);
     update();
-  }
-
-  paint() {
-    this.view.paint(this.scheme.matches);
   }
 
   toggle() {
@@ -90,7 +83,7 @@ class Page {
   restart(opening = this.player.given) {
     const { seed } = this.parts;
     const { playing } = this.player;
-    if (!/^\d+$/.test(seed.value)) seed.value = String(this.player.seed ?? seed.defaultValue);
+    if (!SEED.test(seed.value)) seed.value = String(this.player.seed ?? seed.defaultValue);
     const values = ({ options }) => [...options].slice(1).map(({ selected }) => Number(selected));
     this.player.labels = this.labels.flatMap(values);
     this.player.restart(BigInt(seed.value), opening);
@@ -111,7 +104,7 @@ class Page {
     const params = new URLSearchParams(location.hash.slice(1));
     for (const input of this.settings) {
       const value = params.get(input.name) ?? "";
-      const possible = input.name === "seed" ? /^\d{1,99}$/ : /^\d{1,3}(\.\d{1,2})?$/;
+      const possible = input.name === "seed" ? SEED : /^\d{1,3}(\.\d{1,2})?$/;
       input.value = possible.test(value) ? value : input.defaultValue;
       /* ranges clamp values to their ends */
       if (Number(input.value) !== Number(value)) input.value = input.defaultValue;
@@ -122,11 +115,9 @@ class Page {
       const chosen = options.find(({ value }) => value === params.get(menu.name));
       (chosen ?? options.find(({ defaultSelected }) => defaultSelected) ?? options[0]).selected = true;
     }
-    this.restart(this.openingOf(params));
+    this.restart(this.openingOf?.(params));
     this.link = this.linkParams();
   }
-
-  openingOf() {}
 
   linkParams() {
     const value = (input) => (input.name === "seed" ? this.player.seed : input.value);
@@ -173,15 +164,12 @@ class Page {
   /* Show the player's state; the status may show something else until the state changes. */
   say(text) {
     const { play, status } = this.parts;
-    const { playing } = this.player;
-    const [label, does] = [play.querySelector("span"), playing ? "Pause" : this.playText];
+    const { playing, listening } = this.player;
+    const label = play.querySelector("span");
+    const does = playing ? "Pause" : listening ? "Continue my opening" : "Play";
     if (this.lastStatus !== text) status.value = this.lastStatus = text;
     play.dataset.state = playing ? "playing" : "paused";
     if (label.textContent !== does) label.textContent = does; /* or Safari loses clicks */
-  }
-
-  get playText() {
-    return "Play";
   }
 
   /* Keep showing what is heard until it stops. */
@@ -214,27 +202,22 @@ class Page {
   }
 }
 
-/* A picture, in `canvas`, of what a player plays. */
+/* A picture, in `canvas`, of what a player plays, in the page's colours: its `tokens`. */
 class View {
   constructor(canvas, player) {
     Object.assign(this, { canvas, player });
     new ResizeObserver(() => this.draw()).observe(canvas);
-  }
-
-  /* Read the page's colours, and draw with them. */
-  paint(dark) {
-    this.dark = dark;
-    const style = getComputedStyle(document.documentElement);
-    const names = ["line", "soft", "accent"];
-    this.tokens = Object.fromEntries(
-      names.map((name) => [name, style.getPropertyValue(`--${name}`).trim()]));
-    this.draw();
+    const scheme = matchMedia("(prefers-color-scheme: dark)");
+    scheme.addEventListener("change", () => this.draw());
   }
 
   /* The drawing surface: cleared, as sharp as the screen, and measured in CSS pixels. */
   sheet() {
     const { canvas } = this;
     const { clientWidth: width, clientHeight: height } = canvas;
+    const style = getComputedStyle(canvas);
+    const token = (name) => [name, style.getPropertyValue(`--${name}`)];
+    this.tokens = Object.fromEntries(["line", "soft", "accent", "vivid"].map(token));
     canvas.width = Math.round(width * window.devicePixelRatio);
     canvas.height = Math.round(height * window.devicePixelRatio);
     const context = canvas.getContext("2d");

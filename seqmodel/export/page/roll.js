@@ -4,8 +4,7 @@ const BEAT_PIXELS = 40;
 
 class Roll extends View {
   draw() {
-    if (!this.tokens) return;
-    const { player, tokens } = this;
+    const { player } = this;
     const { context, width, height } = this.sheet();
     const pixels = BEAT_PIXELS / player.beat;
     const still = matchMedia("(prefers-reduced-motion: reduce)").matches;
@@ -34,7 +33,7 @@ class Roll extends View {
     const breadth = place.width * width - gap;
     /* A pixel shorter than the note, so that repeated notes can be told apart. */
     const box = [place.left * width + gap / 2, begins + 1, breadth, Math.max(ends - begins - 1, 2)];
-    context.fillStyle = given ? this.tokens.soft : colour(key, this.dark);
+    context.fillStyle = given ? this.tokens.soft : `hsl(${hue(key)} ${this.tokens.vivid})`;
     context.beginPath();
     context.roundRect(...box, Math.min(4, breadth / 3));
     context.fill();

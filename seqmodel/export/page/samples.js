@@ -108,9 +108,8 @@ function* draws(model, piece) {
 /* The waveform: the last seconds heard, up to the right edge. */
 class Wave extends View {
   draw() {
-    if (!this.tokens) return;
-    const { player, tokens } = this;
     const { context, width, height } = this.sheet();
+    const { player, tokens } = this;
     context.fillStyle = tokens.line;
     context.fillRect(0, height / 2, width, 1);
     context.fillStyle = tokens.accent;
