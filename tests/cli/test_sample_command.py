@@ -365,9 +365,12 @@ def test_only_the_beginning_of_a_recording(audio_run_folder, monkeypatch):
     assert len(frames) == 13 + 50
     assert np.array_equal(frames[:13].ravel(), samples[:130, 0])
     assert np.array_equal(frames, np.load("seconds.npy"))
-    np.save("p.npy", np.load("frames.npy")[:20])
-    call_ok("sample", "npy.npy", *options[:4], "--prime", "p.npy", "--prime-frames", 13)
+    np.save("p.npy", np.resize(frames, (301, 10)))
+    options[5] = "p.npy"
+    call_refused("sample", "o.npy", *options, says=says.replace("wav", "npy"))
+    call_ok("sample", "npy.npy", *options[:6], "--prime-frames", 13)
     assert np.array_equal(frames[13:], np.load("npy.npy"))
+    options[5] = "p.wav"
     call_ok("sample", "o.png", *options, "--prime-frames", 13)
     image = matplotlib.image.imread("o.png")[:, :, :3]
     orange = np.abs(image - matplotlib.colors.to_rgb("#c8782a")).max(axis=2) < 0.02

@@ -142,7 +142,7 @@ class AudioSampling(Sampling):
         size = self._frame.frame_size
         with open_media(path) as file:
             try:
-                shape, by_column, dtype, *_ = header = read_header(file)
+                shape, by_column, dtype, *_ = read_header(file)
                 if dtype.hasobject:
                     raise ValueError("Python objects")
                 if dtype.kind != "f" or len(shape) != 2 or shape[0] < 1 or shape[1] != size:
@@ -150,8 +150,11 @@ class AudioSampling(Sampling):
                         f"holds {dtype} of shape {shape}, not samples of shape (T, {size}), the "
                         "frames of the run"
                     )
-                self._check_length(math.prod(shape))
-                samples = np.frombuffer(file.read(header.nbytes), dtype)
+                if not by_column and self._prime_limit is not None:
+                    shape = min(shape[0], self._prime_limit), size
+                count = math.prod(shape)
+                self._check_length(count)
+                samples = np.frombuffer(file.read(count * dtype.itemsize), dtype)
                 samples = samples.reshape(shape, order="F" if by_column else "C")
             except ValueError as error:
                 raise SourceError("is damaged or not a .npy file of numbers") from error
