@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from seqmodel.data.sources import SourceFile
 
 FILES = ", ".join(medium.file_kinds for medium in MEDIA.values())
-# How many skipped or faulty files are listed; the manifest lists all of them.
+# How many skipped files, and files with remarks, are listed; the manifest lists all of them.
 LISTED_FILES = 5
 MANY_FILES = 1000
 """From this many on, an interrupted `prepare` advises a cache."""
@@ -194,20 +194,22 @@ def _split_remarks(medium: Medium, manifest: dict[str, Any], unsplit: list[str])
 
 
 def source_remarks(medium: Medium, manifest: Mapping[str, Any]) -> list[str]:
-    """Remarks on what was skipped, faulty or assumed."""
+    """Remarks on what was skipped, repaired or assumed."""
     skipped: dict[str, list[str]] = {"file": []}
     for skip in manifest["skipped"]:
         path = Path(skip["source"])
         kind = f"{path.suffix.lower()} file" if rejection(path) else "file"
         skipped.setdefault(kind, []).append(f"{path}: {skip['reason']}")
-    faulty = [f"{entry['source']}: {'; '.join(entry['repairs'])}" for entry in manifest["repaired"]]
+    remarks = [
+        f"{entry['source']}: {'; '.join(entry['repairs'])}" for entry in manifest["repaired"]
+    ]
     return [
         *_listed("skipped", skipped.pop("file")),
         *(
             f"skipped {plural(len(lines), kind)}, such as {lines[0]}"
             for kind, lines in skipped.items()
         ),
-        *_listed("faults in", faulty),
+        *_listed("remarks on", remarks),
         *medium.prepare_remarks(manifest),
     ]
 

@@ -88,6 +88,7 @@ def _card(run: Run, config: Config, data_sha256: str | None) -> str:
 
 
 def _equations(unit: str) -> tuple[str, ...]:
+    """A unit's name and statements."""
     if module_name(unit) is not None:
         return (f"# {unit}, a torch module, which must be importable",)
     spec = unit_spec(unit)

@@ -193,8 +193,8 @@ def make(
 
     `unit(x, state=None, lengths=None)` maps x (T, B, input_size) to h (T, B, hidden_size) and the
     final state; with `batch_first`, x and h are (B, T, ...). UsageError for an unknown unit,
-    backend or activation, sizes below 1 and shares out of range; SeqmodelError for a file that
-    does not exist or defines no unit.
+    backend or activation, for sizes below 1, and for a zoneout, or dropout between layers, out of
+    range; SeqmodelError for a file that does not exist or defines no unit.
     """
     from seqmodel.units.module import Stack, Unit
     from seqmodel.units.own_module import ModuleUnit

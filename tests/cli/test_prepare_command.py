@@ -79,7 +79,7 @@ def test_prepare_explains_what_it_skips(call, music):
 
 def test_a_silent_recording_is_not_called_repaired(call):
     soundfile.write("a.wav", np.zeros(9000), 8000)
-    assert "faults in 1 file:\n  a.wav: is silent\n" in call("prepare", "a.wav", "-o", "d").err
+    assert "remarks on 1 file:\n  a.wav: is silent\n" in call("prepare", "a.wav", "-o", "d").err
 
 
 def test_prepare_says_how_many_pieces_no_folder_places(call, music):

@@ -236,6 +236,30 @@ def test_a_midi_keyboard_plays(chrome, page):
     ]
 
 
+@pytest.mark.parametrize("dark", [False, True])
+def test_notes_have_the_colours_of_their_keys(chrome, page, dark):
+    """Also once the page has turned dark while it is open."""
+    chrome.open(page)
+    scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+    chrome._command("Emulation.setEmulatedMedia", features=[scheme])
+    chrome.click("#play")
+    chrome.wait("document.querySelector('.key.on')")
+    chrome.click("#play")
+    lit = """(() => {
+      const { width, height } = page.view.canvas;
+      const { data } = page.view.canvas.getContext("2d").getImageData(0, 0, width, height);
+      const seen = new Set();
+      for (let k = 0; k < data.length; k += 4) seen.add(`rgb(${data.slice(k, k + 3).join(", ")})`);
+      return page.player.notes.filter(({ given }) => !given).map(({ key }) => {
+        const button = page.keyboard.buttons[key];
+        button.classList.add("on");
+        return [seen.has(getComputedStyle(button).backgroundColor), key];
+      });
+    })()"""
+    assert any(found for found, _ in chrome.run(lit))
+    assert chrome.run("new Set(page.player.notes.map(({ key }) => hue(key))).size") > 2
+
+
 def test_keys_that_sound_are_lit_in_forced_colours(chrome, page):
     """Of Windows' contrast themes, which replace all others; black keys stay black, too."""
     chrome.open(page)

@@ -38,11 +38,17 @@ def test_nll_takes_any_zeros_and_ones_of_the_runs_shape(run, rolls):
             run.nll(np.zeros(shape))
 
 
-@pytest.mark.parametrize("number", [127, 127 / 128, -1, -32768, np.nan])
-def test_nll_refuses_velocities_and_16_bit_samples(run, number):
-    """Their nats looked like any others."""
+@pytest.mark.parametrize("number", [127, 127 / 128, -1, -32768, np.inf, np.nan])
+def test_nll_refuses_velocities_and_16_bit_samples(run, audio_run_folder, number):
+    """Their nats looked like any others; those of sound are of samples from -1 to 1."""
     with pytest.raises(ValueError, match="frames must be"):
         run.nll(np.full((5, 88), number))
+    audio = load_run(audio_run_folder)
+    size = audio.frame.frame_size
+    assert np.isfinite(audio.nll(np.linspace(-1, 0.99, 3 * size).reshape(3, size))).all()
+    if abs(number) > 1:
+        with pytest.raises(ValueError, match="frames must be"):
+            audio.nll(np.full((3, size), number))
 
 
 GOLDEN = Path(__file__).resolve().parent.parent / "golden"

@@ -204,7 +204,7 @@ def file_lines(values: Mapping[str, Any]) -> list[str]:
         f"  peak {values['peak']:.4f}, {level}, {values['clipped_samples']:,} clipped",
         f"  {plural(values['frames'], 'frame')} of {values['frame_size']} samples, mono, stored as "
         f"{values['dtype']}",
-        *(f"  repaired: {remark}" for remark in values["remarks"]),
+        *(f"  remark: {remark}" for remark in values["remarks"]),
     ]
 
 

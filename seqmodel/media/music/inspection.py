@@ -303,7 +303,7 @@ def file_lines(values: Mapping[str, Any]) -> list[str]:
         f"  {plural(values['frames'], 'frame')} at {values['grid']}, {density}",
         *[f"  {timing_text(timing, values['grid'])}"][: timing["on_grid"] < FITTING_SHARE],
         *(f"  {line}" for line in Tally(**values["with_onsets"]).lines(onsets=True, kit=kit)),
-        *(f"  repaired: {remark}" for remark in values["remarks"]),
+        *(f"  remark: {remark}" for remark in values["remarks"]),
     ]
 
 

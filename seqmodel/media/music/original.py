@@ -41,6 +41,7 @@ from seqmodel.media.music.grid import (
     HIGHEST_PITCH,
     LOWEST_PITCH,
 )
+from seqmodel.media.music.metre import Signature
 from seqmodel.media.music.midi import read_events, read_score
 from seqmodel.media.music.parts import MELODIC, Part, parts_of_notes
 from seqmodel.media.music.placing import FEW, STEADY, place
@@ -173,13 +174,14 @@ class Original:
         *,
         cut: int | None = None,
         semitones: int = 0,
+        metre: Sequence[Signature] = (),
         flat: bool = False,
     ) -> bytes:
         """The file with the notes of frames (T, 176), or (T, 47) of a kit, that begin in `free`.
 
         Where they are not `free` (T, 88), and so not drawn, frames are as the run reads the file.
         It is cut off at the frame `cut`, if any; all pitches except drums are transposed by
-        `semitones`; `flat` is as in `writing.velocities`.
+        `semitones`; `metre` and `flat` are as in `writing.velocities`.
         """
         if cut is None:  # a run that discards restruck notes can read fewer frames
             beyond = self.frames[len(frames) :]
@@ -219,13 +221,10 @@ class Original:
             k: self._other_notes(*target, remaining, semitones, apart)
             for k, target in targets.items()
         }
-        near = {
-            k: np.array([(*self._cells[n][::2], score.velocity[n]) for n in some]).reshape(-1, 3).T
-            for k, some in like.items()
-        }
+        near = {k: self._neighbours(some) for k, some in like.items()}
         notes, of_part = notes[of_part >= 0], of_part[of_part >= 0]
         nearby = [near[k] for k in of_part.tolist()]
-        loudness = velocities(notes, frames, self._frame.grid, flat=flat, like=nearby)
+        loudness = velocities(notes, frames, self._frame.grid, metre=metre, flat=flat, like=nearby)
         rows = np.column_stack([notes, loudness, of_part]).tolist()
         for begin, until, key, velocity, k in rows:
             track, channel = targets[k]
@@ -429,6 +428,12 @@ class Original:
             models[k] = there or own or replaced or heard
         return models
 
+    def _neighbours(self, numbers: Sequence[int]) -> NDArray[np.int64]:
+        """The first frames, in order, rows and velocities (3, M) of notes."""
+        loud = self._score.velocity
+        cells = sorted((*self._cells[n][::2], int(loud[n])) for n in numbers)
+        return np.array(cells, np.int64).reshape(-1, 3).T
+
     def _targets(
         self, parts: Mapping[int, Part], like: Mapping[int, Sequence[int]], first: int,
         added: defaultdict[int, list[smf.TimedEvent]],
@@ -460,7 +465,7 @@ class Original:
                 (channel,) = _commonest(own) or most or [0]
             else:
                 channel = free[0]
-                program = part.program if self._frame.parts else None
+                program = part.program if self._frame.parts and self._into is None else None
                 head += self._sound(channel, program, most, first)
             added[track] += [(0, smf.FIRST, event) for event in head]
             targets[k] = track, channel

@@ -240,7 +240,7 @@ class MusicSampling(Sampling):
             frames = with_file_onsets(frames, file, free)
         return original.with_drawn(
             frames, free, cut=cut, semitones=self._semitones(frames) + self._transposed,
-            flat=self._flat,
+            metre=self._metre, flat=self._flat,
         )  # fmt: skip
 
     def _read_prime(self) -> "ReadFile | None":

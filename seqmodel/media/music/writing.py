@@ -10,9 +10,9 @@ By these rules a note's MIDI velocity is 68 plus
   hits of a drum kit have none;
 - its place in the phrase, of four bars: 8 sin(pi p) where p goes from 0 to 1, an arch.
 
-Friberg, Bresin and Sundberg (2006) describe such rules of performance. Notes drawn into a file are
-as loud as the file's own nearby instead: the median of the nine nearest, where two beats, or two
-seconds of real time, are as far as a semitone.
+Friberg, Bresin and Sundberg (2006) describe such rules of performance. A note drawn into a file has
+the median velocity of the five nearest of the file's notes that it is like (`original`), if there
+are any; two beats, or two seconds of real time, are as far as a semitone.
 
 An additive synthesizer renders them. The tone of a pitch of frequency f in equal temperament, t
 seconds after it was struck, is
@@ -82,8 +82,11 @@ LOUDEST = BASE_VELOCITY + DOWNBEAT + MELODY + ARCH
 FLAT_VELOCITY = 80
 """The velocity of all notes if they are played alike."""
 
-NEAREST, BEATS_LIKE_A_SEMITONE = 9, 2
-"""How many notes tell how loud one is that is like them, and how near two of them are."""
+NEAREST, BEATS_LIKE_A_SEMITONE = 5, 2
+"""A drawn note is as loud as the median of so many neighbours; as many beats away is as near as a
+semitone away."""
+SEARCHED = 128
+"""Notes before and after a drawn one, of those that it is to be like, among which these are."""
 
 PHRASE_BARS = 4
 PHRASE_SECONDS = 8.0
@@ -101,8 +104,9 @@ def velocities(
 ) -> NDArray[np.int64]:
     """The MIDI velocity (N,) of each of some `notes_of(frames)`: its own if the frames have it.
 
-    Otherwise it is the median of the nearest notes that it is `like`, if there are any, the first
-    frames, rows and velocities (3, M) for each; else it follows the bars of `metre`, or of 4/4.
+    Otherwise it is the median of the nearest of the notes that it is `like`, if there are any: for
+    each, their first frames, in order, rows and velocities (3, M); of a kit, those of its sound, if
+    there are any. Else it follows the bars of `metre`, or of 4/4.
     """
     if flat:
         return np.full(len(notes), FLAT_VELOCITY)
@@ -119,11 +123,14 @@ def velocities(
     arch = np.rint(ARCH * np.sin(np.pi * (phrase % 1)))
     velocity: NDArray[np.int64] = BASE_VELOCITY + accent + voice + arch.astype(np.int64)
     semitones_per_frame = grid.seconds_per_frame(60.0) / BEATS_LIKE_A_SEMITONE
-    for n, (frame, row, loud) in enumerate(like):
-        away = semitones_per_frame * abs(frame - begin[n]) + abs(row - key[n])
-        if len(loud):
-            last = min(NEAREST, len(loud)) - 1
-            velocity[n] = np.median(loud[away <= np.partition(away, last)[last]])
+    for n, cells in enumerate(like):
+        own = cells[1] == key[n]
+        frame, row, loud = cells[:, own] if is_kit(frames) and own.any() else cells
+        at = int(np.searchsorted(frame, begin[n]))
+        some = slice(max(0, at - SEARCHED), at + SEARCHED)
+        away = semitones_per_frame * abs(frame[some] - begin[n]) + abs(row[some] - key[n])
+        if len(away):
+            velocity[n] = np.median(loud[some][np.argsort(away, kind="stable")[:NEAREST]])
     if "velocity" in (marks := marks_in(frames)):
         known = marks["velocity"][begin, key]
         velocity = np.where(known > 0, known, velocity)

@@ -9,9 +9,12 @@ from midi_tracks import note, notes, save, tempo
 from seqmodel.errors import UsageError
 from seqmodel.media.marks import Levels
 from seqmodel.media.music.frames import PianoRollFrames
+from seqmodel.media.music.frames import notes_of as find_notes
 from seqmodel.media.music.grid import Grid
+from seqmodel.media.music.metre import Signature
 from seqmodel.media.music.original import Original
 from seqmodel.media.music.sampling import FilledPiece
+from seqmodel.media.music.writing import velocities
 
 PLAIN = PianoRollFrames(Grid.of_beats(4))
 
@@ -271,6 +274,49 @@ def test_each_drawn_note_is_as_loud_as_those_near_it(tmp_path):
     assert velocities_in(after.tracks[-1]) == [20] * 4
 
 
+@pytest.mark.parametrize(
+    ("grid", "per_semitone"), [(Grid.of_beats(4), 8), (Grid.of_seconds(0.1), 20)]
+)
+def test_a_drawn_note_is_as_loud_as_the_median_of_its_five_neighbours(grid, per_semitone):
+    """Two beats, or two seconds of real time, are as far as a semitone; without any, by rule."""
+    random = np.random.default_rng(5)
+    frames = np.zeros((200, 176), np.uint8)
+    frames[::20, [3, 40, 80]] = frames[::20, [91, 128, 168]] = 1
+    drawn, near = find_notes(frames), np.zeros((3, 60), np.int64)
+    near[:] = np.sort(random.integers(0, 200, 60)), *random.integers(0, 88, (2, 60))
+    found = velocities(drawn, frames, grid, like=[near] * len(drawn))
+    for (begin, _, pitch), velocity in zip(drawn.tolist(), found.tolist(), strict=True):
+        ranked = sorted(
+            (abs(frame - begin) / per_semitone + abs(row + 21 - pitch), n)
+            for n, (frame, row, _) in enumerate(near.T.tolist())
+        )
+        assert velocity == int(np.median([near[2, n] for _, n in ranked[:5]]))
+    by_rule = velocities(drawn, frames, grid)
+    np.testing.assert_array_equal(
+        velocities(drawn, frames, grid, like=[near[:, :0]] * len(drawn)), by_rule
+    )
+
+
+def test_a_single_bar_keeps_the_loudness_of_its_voices(tmp_path):
+    """Of four notes of a melody, or two of a kick, as of many of what sounds with them."""
+    melody = notes((480 * k, 480 * k + 480, 76, 30) for k in range(12))
+    chords = [(480 * k, 480 * k + 480, key, 100) for k in range(12) for key in (48, 52, 55)]
+    path = save(tmp_path / "a.mid", [melody, notes(chords, channel=1)])
+    states = np.zeros((48, 88), int)
+    states[range(16, 32, 4), 55] = states[range(16, 32, 4), 27] = 2
+    after = read(redrawn(path, stretch(48, 16, 32), states)[1])
+    played = {m.note: m.velocity for m in after.tracks[-1] if m.type == "note_on"}
+    assert played == {76: 30, 48: 100}
+    hits = [(240 * k, 240 * k + 60, 42, 30) for k in range(24)]
+    hits += [(960 * k, 960 * k + 60, 36, 110) for k in range(6)]
+    path = save(tmp_path / "kit.mid", [notes(hits, channel=9)])
+    original = Original(path, KIT, transposed=0)
+    frames, free = original.frames.copy(), stretch(len(original.frames), 16, 32)[:, :47]
+    after = read(original.with_drawn(frames, free))
+    loud = {m.note: m.velocity for m in after.tracks[-1] if m.type == "note_on"}
+    assert loud == {36: 110, 42: 30}
+
+
 def test_what_continues_a_song_is_like_what_is_kept_of_it(tmp_path):
     """Not as loud as what is dropped, nor on its instrument."""
     kept = [(0, mido.Message("program_change", program=27)), *notes([(0, 1920, 60, 30)])]
@@ -350,6 +396,39 @@ def test_a_part_is_as_loud_as_its_own_notes(song):
         frames[0, 176 + key] = part
     drawn = read(Original(song, frame, transposed=0).with_drawn(frames, stretch(40, 0, 8)))
     assert [velocities_in(track) for track in drawn.tracks[2:]] == [[99], [11]]
+
+
+def test_a_track_without_a_sound_gets_that_of_the_notes_replaced(song):
+    """Not a piano, if the run knows parts, whose programs are for tracks of their own."""
+    sound = [
+        mido.Message("control_change", control=0, value=3),
+        mido.Message("program_change", program=40),
+    ]
+    save(song, [[*((0, m) for m in sound), *notes([(0, 960, 60)])], []])
+    marks = {"part": Levels.of_names(("high", "low"))}
+    frame = PianoRollFrames(Grid.of_beats(4), onsets=True, marks=marks, programs=(73, 32))
+    frames = np.zeros((8, 5 * 88), np.uint8)
+    frames[:4, 40] = frames[0, 88 + 40] = frames[0, 176 + 40] = 1
+    original = Original(song, frame, transposed=0, into="2")
+    drawn = read(original.with_drawn(frames, stretch(8, 0, 8))).tracks[1]
+    assert [m.bytes()[1:] for m in drawn if m.type in ("control_change", "program_change")] == [
+        [0, 3],
+        [40],
+    ]
+
+
+def test_what_follows_a_rest_has_the_accents_of_its_metre(tmp_path):
+    """No note is kept that it could be like; they were those of 4/4."""
+    head = [(0, mido.MetaMessage("time_signature", numerator=3, denominator=4))]
+    path = save(tmp_path / "a.mid", [head, notes([(2880, 3360, 60)])])
+    original = Original(path, BEATS, transposed=0)
+    frames = np.zeros((48, 176), np.uint8)
+    frames[24:, 39] = frames[range(24, 48, 4), 88 + 39] = 1
+    free = stretch(48, 24, 48)
+    metre = [Signature(0, 3, 4)]
+    drawn = read(original.with_drawn(frames, free, cut=24, metre=metre)).tracks[-1]
+    first, second, third, *_ = velocities_in(drawn)
+    assert first - second > 5 > abs(second - third)  # they also rise with the phrase
 
 
 def test_parts_that_share_a_channel_lose_no_note(tmp_path):
