@@ -161,7 +161,7 @@ def test_music_is_written_in_a_key(call, song, run, key, semitones):
         assert {m.velocity for m in track if m.type == "note_on"} == {velocity}
 
 
-def test_accents_are_those_of_the_files_metre(call, song, run):
+def test_accents_are_those_of_the_metre_where_no_notes_show_how_loud_to_be(call, song, run):
     """Which once were those of 4/4; of notes that are neither the highest nor the lowest."""
     options = ("--run", run, "--frames", "12:20", "--sweeps", 0, "--temperature", 99)
     call_ok("sample", "song.npy", *options, "--fill", song)
@@ -169,14 +169,24 @@ def test_accents_are_those_of_the_files_metre(call, song, run):
     for metre in ("4/4", "3/4"):
         fill = ("--fill", "song.npy", "--metre", metre, "--force")
         call_ok("sample", "o.mid", *options, *fill)
-        quiet[metre] = {}
-        for now, message in timed(mido.MidiFile("o.mid").tracks[-1]):
-            if message.type == "note_on":
-                beat = now / 480
-                quiet[metre][beat] = min(quiet[metre].get(beat, 127), message.velocity)
+        quiet[metre] = quietest_by_beat("o.mid")
     accents = {name: [of[beat] - of[beat + 0.25] for beat in (3, 4)] for name, of in quiet.items()}
     assert accents["3/4"][0] == 14 > accents["4/4"][0]  # a downbeat
     assert accents["4/4"][1] == 14 > accents["3/4"][1]
+    waltz = [(0, mido.MetaMessage("time_signature", numerator=3, denominator=4))]
+    path = save(Path("waltz.mid"), [waltz, notes([(2880, 3360, 60)])])  # after two bars of rest
+    prime = ("--prime", path, "--prime-frames", 24, "--include-prime", "--length", 24)
+    call_ok("sample", "o.mid", "--run", run, *prime, "--temperature", 99, "--force")
+    found = quietest_by_beat("o.mid")
+    assert found[9] - found[9.25] > 10 > found[8] - found[8.25]
+
+
+def quietest_by_beat(path):
+    found = {}
+    for now, message in timed(mido.MidiFile(path).tracks[-1]):
+        if message.type == "note_on":
+            found[now / 480] = min(found.get(now / 480, 127), message.velocity)
+    return found
 
 
 # ---- the file that is kept -----------------------------------------------------------------------
