@@ -236,32 +236,6 @@ def test_a_midi_keyboard_plays(chrome, page):
     ]
 
 
-def test_notes_have_the_colours_of_their_keys(chrome, page):
-    """Also once the page has turned dark while it is paused."""
-    chrome.open(page)
-    chrome.click("#play")
-    chrome.wait("document.querySelector('.key.on')")
-    chrome.click("#play")
-    common = """(() => {
-      const { width, height } = page.view.canvas;
-      const { data } = page.view.canvas.getContext("2d").getImageData(0, 0, width, height);
-      const drawn = new Set();
-      for (let k = 0; k < data.length; k += 4) drawn.add(`rgb(${data.slice(k, k + 3).join(", ")})`);
-      const colour = ({ key }) => {
-        page.keyboard.buttons[key].classList.add("on");
-        return getComputedStyle(page.keyboard.buttons[key]).backgroundColor;
-      };
-      return page.player.notes.map(colour).filter((one) => drawn.has(one));
-    })()"""
-    light = chrome.run(common)
-    assert light
-    dark = {"name": "prefers-color-scheme", "value": "dark"}
-    chrome._command("Emulation.setEmulatedMedia", features=[dark])
-    chrome.wait(f"{common}.length")
-    assert not {*chrome.run(common)} & {*light}
-    chrome.messages()  # advice to those who often read a canvas
-
-
 def test_keys_that_sound_are_lit_in_forced_colours(chrome, page):
     """Of Windows' contrast themes, which replace all others; black keys stay black, too."""
     chrome.open(page)
