@@ -83,10 +83,10 @@ FLAT_VELOCITY = 80
 """The velocity of all notes if they are played alike."""
 
 NEAREST, BEATS_LIKE_A_SEMITONE = 5, 2
-"""A drawn note is as loud as the median of so many neighbours; as many beats away is as near as a
-semitone away."""
+"""A drawn note has the median velocity of so many neighbours; so many beats are as far as a
+semitone."""
 SEARCHED = 128
-"""Notes before and after a drawn one, of those that it is to be like, among which these are."""
+"""How many notes before and after a drawn one are searched for its neighbours."""
 
 PHRASE_BARS = 4
 PHRASE_SECONDS = 8.0
@@ -123,7 +123,9 @@ def velocities(
     arch = np.rint(ARCH * np.sin(np.pi * (phrase % 1)))
     velocity: NDArray[np.int64] = BASE_VELOCITY + accent + voice + arch.astype(np.int64)
     semitones_per_frame = grid.seconds_per_frame(60.0) / BEATS_LIKE_A_SEMITONE
-    for n, cells in enumerate(like):
+    marks = marks_in(frames)
+    known = marks["velocity"][begin, key] if "velocity" in marks else np.zeros_like(begin)
+    for n, cells in enumerate(() if known.all() else like):
         own = cells[1] == key[n]
         frame, row, loud = cells[:, own] if is_kit(frames) and own.any() else cells
         at = int(np.searchsorted(frame, begin[n]))
@@ -131,10 +133,7 @@ def velocities(
         away = semitones_per_frame * abs(frame[some] - begin[n]) + abs(row[some] - key[n])
         if len(away):
             velocity[n] = np.median(loud[some][np.argsort(away, kind="stable")[:NEAREST]])
-    if "velocity" in (marks := marks_in(frames)):
-        known = marks["velocity"][begin, key]
-        velocity = np.where(known > 0, known, velocity)
-    return velocity
+    return np.where(known > 0, known, velocity)
 
 
 def _accents(

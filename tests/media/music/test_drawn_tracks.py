@@ -317,6 +317,18 @@ def test_a_single_bar_keeps_the_loudness_of_its_voices(tmp_path):
     assert loud == {36: 110, 42: 30}
 
 
+def test_neighbours_are_those_that_begin_nearby_whatever_track_comes_first(tmp_path):
+    """Not those of a later part on an earlier track, nor notes that merely end nearby."""
+    later = notes((19200 + 120 * k, 19260 + 120 * k, 60, 100) for k in range(400))
+    nearby = notes([(2400 + 240 * k, 2520 + 240 * k, 60, 20) for k in range(5)], channel=1)
+    held = [notes([(0, 3600, 60, 90)], channel=channel) for channel in range(2, 7)]
+    states = np.zeros((560, 88), int)
+    states[range(40, 48, 4), 39] = 2
+    path = save(tmp_path / "a.mid", [later, nearby, *held])
+    after = read(redrawn(path, stretch(560, 40, 48), states)[1])
+    assert velocities_in(after.tracks[-1]) == [20, 20]
+
+
 def test_what_continues_a_song_is_like_what_is_kept_of_it(tmp_path):
     """Not as loud as what is dropped, nor on its instrument."""
     kept = [(0, mido.Message("program_change", program=27)), *notes([(0, 1920, 60, 30)])]
