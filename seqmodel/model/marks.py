@@ -24,7 +24,7 @@ from torch.nn import functional as F
 from seqmodel.kernels.code.language import clear
 from seqmodel.kernels.device import for_kernels
 from seqmodel.kernels.run.signature import NEW, Array, Signature
-from seqmodel.kernels.run.threads import compile_text, run, thread_count
+from seqmodel.kernels.run.threads import Kernel, compile_text, run, thread_count
 from seqmodel.media.marks import Levels
 from seqmodel.model.notes import PITCH, absolute_pitch
 from seqmodel.outputs.notes import OCTAVE
@@ -176,55 +176,75 @@ class MarkOutput(nn.Module):
         return torch.cat([part.to(h) for part in read], 1)
 
     def _features(
-        self, levels: Tensor, earlier: Levelled, memory: Tensor, **drawing: Any
+        self, levels: Tensor, earlier: Levelled, memory: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """The features (N, K) of each strike whose level is known, and the memory after.
-
-        With the fields for `drawing`, those of strikes TO_DRAW, whose levels are then drawn.
-        """
-        (T, B, D), after = levels.shape, for_kernels(memory).clone()
-        counts = (levels == TO_DRAW if drawing else levels > 0).sum((0, 2))
+        """The features (N, K) of each strike whose level is known, and the memory after."""
+        (T, B, _), after = levels.shape, for_kernels(memory).clone()
+        counts = (levels > 0).sum((0, 2))
         parts = earlier.get(self._part_mark or "", torch.zeros_like(levels))
-        constants = {
-            "loud": standard(self.levels), "rates": rates(D), "nearness": nearness(D),
-            "kept": np.exp(-1 / np.array(SPANS)),
-        }  # fmt: skip
-        fields = {
-            "T": T, "B": B, "D": D, "L": len(self.levels), "M": self.memory_size,
-            "G": self._names, "K": self.out.in_features - HIDDEN, "S": self._spans,
-            "P": self._span_size, "N": int(counts.sum()), "memory": after,
+        fields = self._tables(after.dtype) | {
+            "T": T, "B": B, "N": int(counts.sum()), "memory": after,
             "starts": torch.cumsum(counts, 0) - counts, "above": NEW, "features": NEW,
-            "levels": levels.contiguous(), "parts": parts.contiguous(), **drawing,
-            **{name: torch.tensor(each, dtype=after.dtype) for name, each in constants.items()},
+            "levels": levels.contiguous(), "parts": parts.contiguous(),
         }  # fmt: skip
-        draws = bool(drawing)
-        kernel = compile_text(_LEVELS, after.element_size(), read_levels, over="B", draws=draws)
+        kernel = compile_text(_LEVELS, after.element_size(), read_levels, over="B", draws=False)
         return run(kernel, thread_count(B), fields)["features"], after.to(memory)
 
-    @torch.no_grad()
-    def draw(
-        self, h: Tensor, levels: Tensor, earlier: Levelled, memory: Tensor,
-        uniforms: NDArray[np.float64], temperature: float,
-    ) -> tuple[Tensor, Tensor]:  # fmt: skip
-        """Draw the levels of one piece that are TO_DRAW among `levels` (T, 1, D), in float64.
+    def _tables(self, dtype: torch.dtype) -> dict[str, Any]:
+        """The kernel's fields that depend on neither notes nor weights."""
+        tables = {
+            "loud": standard(self.levels), "rates": rates(self.notes),
+            "nearness": nearness(self.notes), "kept": np.exp(-1 / np.array(SPANS)),
+        }  # fmt: skip
+        return {
+            "D": self.notes, "L": len(self.levels), "M": self.memory_size, "G": self._names,
+            "K": self.out.in_features - HIDDEN, "S": self._spans, "P": self._span_size,
+            **{name: torch.tensor(each, dtype=dtype) for name, each in tables.items()},
+        }  # fmt: skip
 
-        Uses one uniform for each; at temperature 0, chooses the most likely level. Returns the
-        levels and the memory after them.
+    @torch.no_grad()
+    def draw_fields(self, levels: Any) -> dict[str, Any]:
+        """The fields of a draw of a piece's levels, a tensor or a slot (Q, T, 1, D), in float64.
+
+        All but what it draws from and where it computes.
         """
-        drawn = levels.clone().contiguous()
-        t, piece, note = torch.nonzero(levels == TO_DRAW, as_tuple=True)
-        weight, K = self.hidden.weight.detach().double(), self.out.in_features - HIDDEN
-        read = self._given(h, earlier, t, piece, note).cpu().double()
-        before = read @ weight[:, :-K].T.cpu() + self.hidden.bias.double().cpu()
-        _, after = self._features(
-            drawn, earlier, memory, J=HIDDEN, greedy=int(temperature == 0),
-            before=before.contiguous(), weight=weight[:, -K:].cpu().contiguous(),
-            out=self.out.weight.detach().double().cpu().contiguous(),
-            bias=self.out.bias.detach().double().cpu(), uniforms=torch.from_numpy(uniforms),
-            sharpness=torch.tensor([1 / (temperature or 1)], dtype=torch.float64),
-            seen=NEW, odds=NEW,
-        )  # fmt: skip
-        return drawn, after
+        own, sizes = len(self._earlier), [*self._earlier.values()]
+        weights = {
+            "weight": self.hidden.weight, "shift": self.hidden.bias,
+            "out": self.out.weight, "bias": self.out.bias,
+            "pitches": absolute_pitch(self.notes),
+        }  # fmt: skip
+        parts = torch.zeros(*levels.shape[1:], dtype=torch.int64)
+        if self._part_mark is not None:
+            parts = levels[[*self._earlier].index(self._part_mark)]
+        return self._tables(torch.float64) | {
+            "T": levels.shape[1], "B": 1, "N": 1, "Q": levels.shape[0], "own": own,
+            "J": HIDDEN, "R": self._rows, "E": sum(sizes), "V": PITCH,
+            "all_levels": levels, "levels": levels[own], "parts": parts,
+            "starts": torch.zeros(1, dtype=torch.int64),
+            "offsets": torch.tensor([sum(sizes[:k]) for k in range(levels.shape[0])]),
+            **{name: each.detach().double().cpu().contiguous() for name, each in weights.items()},
+        }  # fmt: skip
+
+    def draw(
+        self, h: Tensor, levels: Tensor, memory: Tensor, uniforms: NDArray[np.float64],
+        temperature: float,
+    ) -> Tensor:  # fmt: skip
+        """Draw the levels of one piece that are TO_DRAW in `levels` (Q, T, 1, D), in float64.
+
+        There are those of this mark, the last but for later ones, and of all before. Each uses the
+        uniform of its row of `uniforms` (N, Q); at temperature 0, the most likely is chosen.
+        Returns the memory after them.
+        """
+        after, H = memory.clone(), h.shape[2]
+        drawn_from = {
+            "H": H, "h": h.reshape(-1, H).contiguous(), "memory": after,
+            "U": len(uniforms), "uniforms": torch.from_numpy(uniforms),
+            "temperature": torch.tensor([temperature], dtype=torch.float64),
+        }  # fmt: skip
+        work = dict.fromkeys(("above", "features", "seen", "odds"), NEW)
+        run(draw_kernel(), 1, self.draw_fields(levels) | drawn_from | work)
+        return after
 
 
 def standard(levels: Levels) -> list[float]:
@@ -247,8 +267,9 @@ def nearness(notes: int) -> NDArray[np.float64]:
 # ---- kernels -------------------------------------------------------------------------------------
 
 _FOR_DRAWING = {
-    "before": ("N", "J"), "weight": ("J", "K"), "out": ("L", "J + K"), "bias": ("L",),
-    "uniforms": ("N",), "sharpness": ("1",), "seen": ("J",), "odds": ("L",),
+    "h": ("T * R", "H"), "pitches": ("D", "V"), "weight": ("J", "H + V + E + K"), "shift": ("J",),
+    "out": ("L", "J + K"), "bias": ("L",), "uniforms": ("U", "Q"), "temperature": ("1",),
+    "seen": ("J",), "odds": ("L",),
 }  # fmt: skip
 _LEVELS = Signature(
     "read_levels",
@@ -265,9 +286,33 @@ _LEVELS = Signature(
         Array("features", ("N", "K")),
         Array("starts", ("B",), torch.int64),
         *(Array(name, shape, optional=True) for name, shape in _FOR_DRAWING.items()),
+        Array("all_levels", ("Q", "T", "B", "D"), torch.int64, optional=True),
+        Array("offsets", ("Q",), torch.int64, optional=True),
     ),
-    ("J", "greedy"),
+    ("H", "R", "V", "E", "J", "U", "Q", "own"),
 )
+
+
+_STRIKES = Signature(
+    "list_strikes",
+    ("D", "Q"),
+    (
+        Array("x", ("2 * D",)),
+        Array("given", ("1",)),
+        Array("levels", ("Q", "1", "1", "D"), torch.int64),
+        Array("uniforms", ("1",), torch.int64),
+    ),
+)
+
+
+def draw_kernel() -> Kernel:
+    """The kernel that draws levels, in float64."""
+    return compile_text(_LEVELS, torch.float64.itemsize, read_levels, over="B", draws=True)
+
+
+def strikes_kernel() -> Kernel:
+    """The kernel that begins the levels of a frame."""
+    return compile_text(_STRIKES, torch.float64.itemsize, list_strikes, over="Q")
 
 
 # ---- texts of `kernels.code.language` ------------------------------------------------------------
@@ -529,32 +574,59 @@ def read_levels(f: Any, first: Any, last: Any) -> None:
                     to = f.features[(0 if f.draws else strike) * f.K :]
                     write_strike(f, to, own, over, n, part[n], left)
                     if f.draws:
-                        frame[n] = drawn_level(f, to, strike)
+                        frame[n] = drawn_level(f, to, strike, t, n)
                     strike += 1
                 if frame[n] > 0:
                     add_level(f, own, frame[n], n, part[n])
             end_frame(f, own)
 
 
-def drawn_level(f: Any, features: Any, strike: Any) -> Any:
-    """The level drawn for a strike; `before` (N, J) is what h and pitch add to s."""
+def list_strikes(f: Any, first: Any, last: Any) -> None:
+    """The levels of a frame x before any is drawn, and how many uniforms they take.
+
+    Those of a `given` frame remain UNKNOWN.
+    """
+    given = f.given[0] > 0
+    for mark in range(first, last):
+        count = 0
+        for n in range(f.D):
+            struck = f.x[f.D + n] > 0
+            rest = HELD if f.x[n] > 0 else 0
+            f.levels[mark * f.D + n] = (UNKNOWN if given else TO_DRAW) if struck else rest
+            count += 0 if given else f.Q * struck
+        f.uniforms[0] = count
+
+
+def drawn_level(f: Any, features: Any, strike: Any, t: Any, n: Any) -> Any:
+    """The level drawn for note `n` of frame `t`, the `strike`th to be drawn."""
+    h = f.h[(t * f.R + (n if f.R > 1 else 0)) * f.H :]
     for j in range(f.J):
-        total = f.before[strike * f.J + j]
+        weight = f.weight[j * (f.H + f.V + f.E + f.K) :]
+        total = f.shift[j]
+        for k in range(f.H):
+            total += weight[k] * h[k]
+        for k in range(f.V):
+            total += weight[f.H + k] * f.pitches[n * f.V + k]
+        for mark in range(f.own):
+            known = f.all_levels[(mark * f.T + t) * f.D + n]
+            if known > 0:
+                total += weight[f.H + f.V + f.offsets[mark] + known - 1]
         for k in range(f.K):
-            total += f.weight[j * f.K + k] * features[k]
+            total += weight[f.H + f.V + f.E + k] * features[k]
         f.seen[j] = 1.0 - 2.0 / (exp(2.0 * min(max(total, -BOUND), BOUND)) + 1.0)
+    sharpness = 1.0 / f.temperature[0] if f.temperature[0] > 0 else 1.0
     for level in range(f.L):
         total = f.bias[level]
         for j in range(f.J):
             total += f.out[level * (f.J + f.K) + j] * f.seen[j]
         for k in range(f.K):
             total += f.out[level * (f.J + f.K) + f.J + k] * features[k]
-        f.odds[level] = total * f.sharpness[0]
-    return 1 + chosen(f.odds, f.uniforms[strike], f.L, f.greedy)
+        f.odds[level] = total * sharpness
+    return 1 + chosen(f.odds, f.uniforms[strike * f.Q + f.own], f.L, f.temperature[0] == 0)
 
 
-def chosen(odds: Any, uniform: Any, L: Any, greedy: Any) -> Any:
-    """One of L by its log odds, which are overwritten; the most likely one if `greedy`."""
+def chosen(odds: Any, uniform: Any, L: Any, at_zero: Any) -> Any:
+    """One of L by its log odds, which are overwritten; the most likely one if `at_zero`."""
     best = 0
     for k in range(1, L):
         best = k if odds[k] > odds[best] else best
@@ -568,4 +640,4 @@ def chosen(odds: Any, uniform: Any, L: Any, greedy: Any) -> Any:
     for k in range(L - 1):
         reached += odds[k]
         found += reached <= uniform * total
-    return best if greedy != 0 else found
+    return best if at_zero else found

@@ -26,10 +26,10 @@ class MarksDraw:
         """`model` is in float64."""
         assert model.marks is not None
         self._model, self._marks, self._temperature = model, model.marks, temperature
-        self._outputs = model.marks.outputs()
-        self._number_of_level = {
+        self.outputs = model.marks.outputs()
+        self.number_of_level = {
             name: np.append(0, np.rint(mark.levels.means)).astype(np.uint8)
-            for name, mark in self._outputs.items()
+            for name, mark in self.outputs.items()
         }
 
     def read(self, carry: Carry, prime: NDArray[np.uint8]) -> Carry:
@@ -53,7 +53,8 @@ class MarksDraw:
         F, levels = self._model.output.frame_size, self._levels(frames)
         for level in levels.values():
             level[level == UNKNOWN] = TO_DRAW
-        to_draw = torch.stack([*levels.values()], -1).eq(TO_DRAW).any(-1)
+        all_levels = torch.stack([*levels.values()])
+        to_draw = all_levels.eq(TO_DRAW).any(0)
         numbers = np.zeros((*to_draw.shape, len(levels)))
         numbers[to_draw] = uniforms.take(int(to_draw.sum()), len(levels))
         assert carry.levels is not None
@@ -63,17 +64,17 @@ class MarksDraw:
             line = torch.from_numpy(frames[stretch, :F].astype(np.float64))
             with torch.inference_mode():
                 h, _, _, carry = self._model.read(line.unsqueeze(1), carry)
-            window_levels = {name: level[stretch] for name, level in levels.items()}
-            for k, (name, mark) in enumerate(self._outputs.items()):
-                uniform = numbers[stretch, ..., k][window_levels[name] == TO_DRAW]
-                window_levels[name][:], after[:, mark.place] = mark.draw(
-                    h, window_levels[name], window_levels, after[:, mark.place], uniform,
-                    self._temperature,
-                )  # fmt: skip
+            window_levels = all_levels[:, stretch].contiguous()
+            for k, mark in enumerate(self.outputs.values()):
+                of_strikes = numbers[stretch][window_levels[k] == TO_DRAW]
+                after[:, mark.place] = mark.draw(
+                    h, window_levels, after[:, mark.place], of_strikes, self._temperature
+                )
+            all_levels[:, stretch] = window_levels
         marked = _padded(frames)
         marks = marks_in(marked)
-        for name, level in levels.items():  # numbers of their own stay
-            drawn = self._number_of_level[name][level[:, 0].clamp(min=0).numpy()]
+        for name, level in zip(levels, all_levels, strict=True):  # numbers of their own stay
+            drawn = self.number_of_level[name][level[:, 0].clamp(min=0).numpy()]
             marks[name][:] = np.where(drawn > 0, np.where(marks[name] > 0, marks[name], drawn), 0)
         return marked, carry._replace(levels=after)
 

@@ -1,5 +1,6 @@
 """The model on a page draws what `seqmodel sample` draws: in a browser, for every kind of model."""
 
+import math
 from dataclasses import replace
 from itertools import pairwise
 
@@ -9,8 +10,11 @@ import torch
 from playing import FRAMES, OWN, drawn, sampled
 
 from seqmodel.errors import SeqmodelError
+from seqmodel.kernels.uniforms import Uniforms
+from seqmodel.media.marks import Levels
+from seqmodel.media.music.frames import marks_in, with_onsets
 from seqmodel.sampling.filling import Filler
-from seqmodel.sampling.sampler import Freeze
+from seqmodel.sampling.sampler import Freeze, Sampler
 
 pytestmark = pytest.mark.usefixtures("silent_console", "unoptimised")
 
@@ -104,6 +108,65 @@ def test_the_same_seed_gives_the_same_notes(chrome, tmp_path, make_run, write_pa
         check_voices(chrome, run)
     else:
         assert max(lengths) == (64 if run.config.end else FRAMES)
+
+
+MARKS = {
+    "marks": {
+        "part": Levels.of_names(["Flöte", "other"]),
+        "velocity": Levels((40, 80), (20.4, 60.0, 101.0)),
+        "timing": Levels((54, 64, 74), (40.0, 60.0, 69.0, 95.0)),
+    },
+    "programs": (73, 0),
+}
+
+
+@pytest.mark.parametrize("name", ["resting", "nade, onsets"])
+def test_the_same_seed_gives_the_same_marks(chrome, tmp_path, make_run, write_page, name):
+    """In a piece of its own, after an opening without marks, and of voices below a melody."""
+    run = make_run(tmp_path, **VOICED[name], **MARKS)
+    with torch.no_grad():
+        for weight in run.model.marks.parameters():
+            torch.nn.init.normal_(weight, std=0.4)
+    opening = with_onsets((np.random.default_rng(5).random((6, 88)) < 0.05).astype(np.uint8))
+    chrome.open(write_page(run))
+    for prime, temperature in ((opening[:0], 1), (opening, 0.5), (opening, 0)):
+        sampler = Sampler(run.model, temperature=temperature)
+        marked, _ = next(sampler.draw(Uniforms(3), prime=prime, shortest=math.inf))
+        expected = numbers_of(marked[:20])
+        ours = chrome.run(
+            f"""(() => {{
+              const model = {OWN};
+              model.begin(3n, 0n);
+              for (const frame of {prime.tolist()})
+                for (const of of Object.values(model.read(Float64Array.from(frame))))
+                  if (of.some((number) => number)) throw of;
+              return Array.from({{ length: 20 }}, () => model.draw({temperature}).marks);
+            }})()"""
+        )
+        for mark, of in expected.items():
+            assert np.allclose([frame[mark] for frame in ours], of), (mark, temperature)
+            assert temperature == 0 or len(np.unique(of)) > 2
+    piece, free = with_onsets(np.zeros((12, 88), np.uint8)), np.zeros((12, 88), bool)
+    piece[2:9, 40] = piece[2, 88 + 40] = 1
+    free[:, :40] = True
+    filled = Filler(run.model, particles=16).fill(piece, free, seed=4).frames
+    ours = chrome.run(
+        f"""(() => {{
+          const melody = {piece.tolist()}.map((x) => Float64Array.from(x));
+          openingFrames = () => melody;
+          return [...voiced({OWN}, {{ seed: 4n }})].map(({{ marks }}) => marks);
+        }})()"""
+    )
+    for mark, of in numbers_of(filled).items():
+        assert np.allclose([frame[mark] for frame in ours], of), mark
+        assert (of > 0).sum() > 1
+
+
+def numbers_of(frames):
+    """What marks of frames (T, F + M) mean on a page."""
+    numbers = {name: of.astype(float) for name, of in marks_in(frames).items()}
+    late = (numbers["timing"] - 64) / 126
+    return numbers | {"timing": np.where(numbers["timing"] > 0, late, 0)}
 
 
 def test_a_piece_ends_where_it_freezes(chrome, tmp_path, make_run, write_page):

@@ -209,7 +209,10 @@ def test_levels_are_drawn_by_what_they_cost(temperature, kind):
     odds = np.exp((costs.min() - costs) / (temperature or 1e-2))
     context[1, 0, [4, 6]] = TO_DRAW
     for uniforms in np.random.default_rng(1).random((80, 2)):
-        drawn, after = output.draw(h, context, earlier, before, uniforms, temperature)
+        drawn = torch.stack([earlier["part"], context])
+        numbers = np.stack([np.full(2, np.nan), uniforms], 1)
+        after = output.draw(h, drawn, before, numbers, temperature)
+        drawn = drawn[1]
         assert torch.equal(output.remember(drawn, earlier, before), after)
         assert ((drawn == context) | (context == TO_DRAW)).all()
         levels = (drawn[1, 0, [4, 6]] - 1).tolist()

@@ -3,14 +3,14 @@
 const TICKS_PER_BEAT = 480;
 const TEXT = new TextEncoder();
 
-/* The bytes of a file of notes {key, first, last, velocity, given}, in frames. Bars restart with
-   each of the pieces. */
-function midiFile(notes, paces, pieces, grid) {
+/* The bytes of a file of notes {key, first, late, last, velocity, part, given}, in frames. Bars
+   restart with each of the pieces. What is given has a track, and so has each part of the rest. */
+function midiFile(notes, paces, pieces, { grid, parts }) {
   const { framesPerBeat, secondsPerFrame, metre } = grid;
   const whole = framesPerBeat && Math.max(1, Math.floor(TICKS_PER_BEAT / framesPerBeat));
   const ticksPerFrame = whole ?? 2 * TICKS_PER_BEAT * secondsPerFrame;
   const division = whole ? whole * framesPerBeat : TICKS_PER_BEAT;
-  const tick = (frame) => Math.round(frame * ticksPerFrame);
+  const tick = (frame) => Math.max(0, Math.round(frame * ticksPerFrame));
   const tempo = paces.map(({ first, seconds }) => {
     const microseconds = Math.min(0xffffff, Math.round((1e6 * seconds * division) / ticksPerFrame));
     return [tick(first), 0, [0xff, 0x51, 3, ...bytes(microseconds, 3)]];
@@ -19,14 +19,18 @@ function midiFile(notes, paces, pieces, grid) {
   const bars = pieces.filter(() => framesPerBeat).map(({ first }) =>
     [tick(first), 1, [0xff, 0x58, 4, beats, log2Unit, 24, 8]]);
   const tracks = [[[...tempo, ...bars], "tempo"]];
-  for (const [part, name] of ["given", "drawn"].entries()) {
-    const channel = CHANNELS[part];
-    const partNotes = notes.filter((note) => note.given === (name === "given"));
-    const events = partNotes.flatMap(({ key, first, last, velocity }) => [
-      [tick(first), 1, [0x90 | channel, key + LOWEST_PITCH, velocity]],
-      [Math.max(tick(last), tick(first) + 1), 0, [0x80 | channel, key + LOWEST_PITCH, 0]],
+  const drawn = parts.map(({ name, program }) => [`drawn ${name}`, program]);
+  if (!parts.length) drawn.push(["drawn", null]);
+  const trackOf = ({ given, part }) => (given ? 0 : part || drawn.length);
+  for (const [number, [name, program]] of [["given", null], ...drawn].entries()) {
+    const channel = CHANNELS[number];
+    const own = notes.filter((note) => trackOf(note) === number);
+    const events = own.flatMap(({ key, first, late, last, velocity }) => [
+      [tick(first + late), 1, [0x90 | channel, key + LOWEST_PITCH, velocity]],
+      [Math.max(tick(last), tick(first + late) + 1), 0, [0x80 | channel, key + LOWEST_PITCH, 0]],
     ]);
-    if (partNotes.length) tracks.push([events, name]);
+    if (program !== null) events.push([0, 0, [0xc0 | channel, program]]);
+    if (own.length) tracks.push([events, name]);
   }
   const head = [...bytes(1, 2), ...bytes(tracks.length, 2), ...bytes(division, 2)];
   const chunks = tracks.map(([events, name]) => chunk("MTrk", track(events, name)));
@@ -35,7 +39,8 @@ function midiFile(notes, paces, pieces, grid) {
 
 /* Events [tick, rank, bytes] as the content of a named track; on a tick, lower ranks come first. */
 function track(events, name) {
-  const content = [0, 0xff, 0x03, name.length, ...TEXT.encode(name)];
+  const text = TEXT.encode(name);
+  const content = [0, 0xff, 0x03, ...quantity(text.length), ...text];
   let now = 0;
   for (const [tick, , message] of events.sort((a, b) => a[0] - b[0] || a[1] - b[1])) {
     content.push(...quantity(tick - now), ...message);

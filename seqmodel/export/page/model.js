@@ -24,12 +24,21 @@ class Model {
     this.start = this.arena.slice();
     this.stream = new BigUint64Array(memory.buffer, content.stream, 1);
     this.last = new Float64Array(memory.buffer, ...content.last);
+    const { marking, marks, notes } = content;
+    const slot = (Type, name, count = 1) => new Type(memory.buffer, marking[name], count);
+    if (marking.step) {
+      this.markStream = slot(BigUint64Array, "stream");
+      this.markGiven = slot(Float64Array, "given");
+      this.markTemperature = slot(Float64Array, "temperature");
+      this.levels = slot(BigInt64Array, "levels", marks.length * notes);
+    }
   }
 
   /* Begin piece `number` of a seed. */
   begin(seed, number) {
     this.arena.set(this.start);
     this.stream[0] = this.key = seedKey(seed, number);
+    if (this.levels) this.markStream[0] = seedKey(this.key);
     this.drawn = this.unchanged = 0;
     this.frame = null;
   }
@@ -48,14 +57,28 @@ class Model {
     for (const [place, value, added] of this.labels) start[place] += columns[value] * added;
   }
 
-  /* Read a frame of an opening, that is given and not drawn. */
-  read(frame) {
+  /* Read a frame that is given and not drawn. Its marks, if there are any: see `mark`. */
+  read(frame, temperature) {
     this.step(this.before, 0, -1);
     this.last.set(frame);
+    return this.mark(temperature);
   }
 
-  /* The next frame, or sample of one, and whether the piece ends with it; no frame if it ended
-     before, where it had frozen. */
+  /* The marks of the notes that begin in the last frame, by name: drawn at a temperature, or all
+     unknown, which is 0. */
+  mark(temperature) {
+    const { levels, marks, marking, notes } = this;
+    if (!levels) return undefined;
+    this.markGiven[0] = temperature === undefined;
+    this.markTemperature[0] = temperature ?? 1;
+    this.step(0, ...marking.step);
+    const value = (q, table) => (_, key) => table[Number(levels[q * notes + key])] ?? 0;
+    return Object.fromEntries(marks.map(([name, table], q) =>
+      [name, Array.from({ length: notes }, value(q, table))]));
+  }
+
+  /* The next frame, or sample of one, with its marks if there are any, and whether the piece ends
+     with it; no frame if it ended before, where it had frozen. */
   draw(temperature) {
     const [fields, kind] = this.draws[Math.round(20 * temperature)];
     const ended = this.step(this.before, fields, kind);
@@ -66,7 +89,8 @@ class Model {
     this.drawn += 1;
     if (this.pause && this.pauses(frame)) this.beginAnother();
     const last = ended || (this.end && this.drawn >= this.longest);
-    return { frame, ended: Boolean(last) && this.drawn % this.steps === 0 };
+    const marks = this.mark(temperature);
+    return { frame, marks, ended: Boolean(last) && this.drawn % this.steps === 0 };
   }
 
   /* Whether a chord outlasts any in train: see Freeze in seqmodel/sampling/sampler.py. */

@@ -20,7 +20,8 @@ class NotePlayer extends Player {
     this.interrupted?.music.source.end();
     super.restart(seed, { given, below: this.below && given.length > 0 });
     this.given = given;
-    this.notes = []; /* {key, first, last, velocity, given, byHand, voice}: last null if sounding */
+    this.notes = []; /* {key, first, late, last, velocity, part, given, byHand, voice}: `late` in
+      frames, `part` from 1 on, last null if sounding */
     this.pieces = []; /* {first, number} */
     this.paces = []; /* {first, seconds}: the length of frames from `first` on */
     this.opening = null; /* where an opening played by hand begins */
@@ -59,7 +60,7 @@ class NotePlayer extends Player {
   }
 
   /* A frame, of which all, none or some keys are given. */
-  play({ frame, number, place, given }) {
+  play({ frame, marks, number, place, given }) {
     const { model, next } = this;
     const drawnNotes = this.sounding().filter((note) => !note.byHand);
     const held = new Map(drawnNotes.map((note) => [note.key, note]));
@@ -69,9 +70,11 @@ class NotePlayer extends Player {
       const note = held.get(key);
       const isGiven = given?.[key] ?? given;
       const goesOn = note?.given === isGiven && !(model.onsets && frame[model.notes + key]);
-      if (note && !(frame[key] && goesOn)) this.end(note, next);
+      const [late, part] = ["timing", "part"].map((name) => marks?.[name]?.[key] ?? 0);
+      if (note && !(frame[key] && goesOn)) this.end(note, next + Math.min(0, late));
       if (!frame[key] || goesOn) continue;
-      const newNote = this.begin(key, next, velocity(key, frame, place, this), isGiven);
+      const loudness = marks?.velocity?.[key] || velocity(key, frame, place, this);
+      const newNote = this.begin(key, next, { velocity: loudness, late, part }, isGiven);
       if (model.kit) this.end(newNote, next + 1); /* a hit is not held */
     }
     if (this.notes.length > MAX_NOTES) this.notes.splice(0, MAX_NOTES / 2);
@@ -81,10 +84,10 @@ class NotePlayer extends Player {
     return this.notes.slice(-1000).filter((note) => note.last === null);
   }
 
-  begin(key, first, loudness, given, byHand = false) {
-    const note = { key, first, last: null, velocity: loudness, given, byHand };
+  begin(key, first, how, given, byHand = false) {
+    const note = { key, first, last: null, given, byHand, ...how };
     this.notes.push(note);
-    this.startVoice(note, this.timeOf(first));
+    this.startVoice(note, this.timeOf(first + note.late));
     return note;
   }
 
@@ -117,14 +120,14 @@ class NotePlayer extends Player {
   async file(suffix, all) {
     const { notes, paces, pieces } = this.recording(all);
     if (suffix === "mid")
-      return new Blob([midiFile(notes, paces, pieces, this.model.grid)], { type: "audio/midi" });
+      return new Blob([midiFile(notes, paces, pieces, this.model)], { type: "audio/midi" });
     const time = (frame) =>
       paces.reduce((sum, { first, seconds }, k) => {
         const frames = Math.min(frame, paces[k + 1]?.first ?? Infinity) - first;
         return sum + seconds * Math.max(0, frames);
       }, 0);
-    const struck = notes.map(({ key, velocity, first, last }) =>
-      [key + LOWEST_PITCH, velocity, time(first), time(last)]);
+    const struck = notes.map(({ key, velocity, first, late, last }) =>
+      [key + LOWEST_PITCH, velocity, time(first + late), time(last)]);
     const from = Math.max(0, ...struck.slice(-1000).map(([, , , end]) => end - KEPT_SECONDS));
     const kept = struck.filter(([, , begin]) => begin >= from);
     const sound = await this.sound.record(
@@ -141,7 +144,8 @@ class NotePlayer extends Player {
   press(key, loudness) {
     if (!this.running) this.listen();
     this.release(key);
-    const newNote = this.begin(key, this.position, loudness, true, true);
+    const how = { velocity: loudness, late: 0, part: 0 };
+    const newNote = this.begin(key, this.position, how, true, true);
     if (this.model.kit) this.end(newNote, newNote.first + 1);
   }
 
@@ -232,7 +236,8 @@ function* composed(model, piece, number) {
   for (let place = given.length, ended = false; !ended; place += 1) {
     const drawn = model.draw(piece.temperature);
     ended = drawn.ended;
-    if (drawn.frame) yield { frame: drawn.frame, number, place, given: false };
+    const { frame, marks } = drawn;
+    if (frame) yield { frame, marks, number, place, given: false };
   }
 }
 

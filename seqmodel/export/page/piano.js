@@ -1,7 +1,7 @@
 /* The piano: its keys, and how its notes sound. */
 
 const LOWEST_PITCH = 21;
-const CHANNELS = [0, 1]; /* in a file, for given and for drawn notes */
+const CHANNELS = [0, 1, 2, 3, 4, 5, 6, 7, 8, 10, 11, 12, 13, 14, 15]; /* of a file's tracks */
 const OCTAVE = 4; /* where computer keys begin */
 const NAMES = "C,C sharp,D,E flat,E,F,F sharp,G,A flat,A,B flat,B".split(",");
 const BLACK = [1, 3, 6, 8, 10];

@@ -8,7 +8,7 @@ everything else.
 
 import zlib
 from base64 import b64encode
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from typing import Any
@@ -24,6 +24,7 @@ from seqmodel.kernels.code.jit import call_at, function
 from seqmodel.kernels.code.wasm import STACK, webassembly
 from seqmodel.kernels.run.calls import ITEMSIZE, Call, Slot, step_call, text_call, write_calls
 from seqmodel.kernels.uniforms import GAMMA
+from seqmodel.model.marks import MarkOutput, draw_kernel, strikes_kernel
 from seqmodel.model.sequence import Carry, SequenceModel
 from seqmodel.outputs.draws import NotesDraw, uniforms
 from seqmodel.outputs.notes import NotesOutput
@@ -50,10 +51,13 @@ def program(model: SequenceModel, *, voices: bool) -> dict[str, Any] | None:
     units_of(model.unit)  # UsageError: compiled code calls Python for others
     sampler = Sampler(model)
     model = sampler.model
+    mark_calls, mark_slots = list[list[Call]](), dict[str, Slot]()
     with torch.no_grad(), emitting_for(PORTABLE):
         compiled = CompiledModel.of(model)
         past_size = compiled.arena.size
         stream, draws = compiled.arena.take(1, dtype=torch.int64), list[list[Call]]()
+        if sampler.marks is not None:
+            mark_calls, mark_slots = _marks(sampler.marks.outputs, compiled)
         for temperature in TEMPERATURES:  # all have their buffers in the same places
             own_model = replace(compiled, arena=copy(compiled.arena))
             draw = model.output.compiled_draw(own_model.draw_setting(1, temperature))
@@ -65,10 +69,10 @@ def program(model: SequenceModel, *, voices: bool) -> dict[str, Any] | None:
         if voices and isinstance(model.output, NotesOutput):
             own_model = replace(compiled, arena=copy(compiled.arena))
             voice_calls, slots = _voices(model.output, own_model, stream)
-        variants = {_functions(calls): calls for calls in [*draws, *voice_calls]}
+        sequences = [compiled.calls, *draws, *voice_calls, *mark_calls]
+        variants = {_functions(calls): calls for calls in sequences[1:]}
         draw_variants = len({_functions(calls) for calls in draws})
-        code = _code(compiled.calls, [*variants.values()], draw_variants)
-        sequences = [compiled.calls, *draws, *voice_calls]
+        code = _code(compiled.calls, [*variants.values()], draw_variants, bool(voice_calls))
     start, last = own_model.arena.memory(), compiled.inputs.last
     start[:] = 0
     compiled.begin(start, sampler.start)
@@ -114,8 +118,12 @@ def program(model: SequenceModel, *, voices: bool) -> dict[str, Any] | None:
         "voices": {
             **{"particles": PARTICLES, "candidates": CANDIDATES, "past": past_size},
             **{name: number(slot) for name, slot in slots.items()},
-            "steps": steps[len(draws) :],
+            "steps": steps[len(draws) : len(draws) + len(voice_calls)],
             "by": {"free": FREE, "on": ON, "off": OFF},
+        },
+        "marking": mark_slots and {
+            "step": steps[-1],
+            **{name: number(slot) for name, slot in mark_slots.items()},
         },
     }
 
@@ -193,16 +201,43 @@ def _voices(
     }
 
 
+def _marks(
+    outputs: Mapping[str, MarkOutput], model: CompiledModel
+) -> tuple[list[list[Call]], dict[str, Slot]]:
+    """The calls that draw the marks of the last frame, from a stream of their own, and slots."""
+    take, int64, Q, x = model.arena.take, torch.int64, len(outputs), model.inputs.last
+    D, (*R, H) = x.shape[0] // 2, model.h.shape
+    stream, count = take(1, dtype=int64), take(1, dtype=int64)
+    given, temperature = take(1), take(1)
+    levels, uniforms = take(Q, 1, 1, D, dtype=int64), take(D, Q)
+    listed = text_call(
+        strikes_kernel(), D=D, Q=Q, x=x, given=given, levels=levels, uniforms=count
+    )
+    calls = [listed, _take_call(stream, uniforms, count)]
+    for mark in outputs.values():
+        fields = mark.draw_fields(levels)
+        calls.append(text_call(
+            draw_kernel(), **fields, H=H, h=model.h.reshaped(*(R or [1]), H), U=D,
+            uniforms=uniforms, temperature=temperature, memory=take(1, mark.memory_size),
+            above=take(1, D), features=take(1, fields["K"]), seen=take(fields["J"]),
+            odds=take(fields["L"]),
+        ))  # fmt: skip
+    slots = {"stream": stream, "given": given, "temperature": temperature, "levels": levels}
+    return [calls], slots
+
+
 def _functions(calls: Sequence[Call]) -> tuple[int, ...]:
     return tuple(call.function for call in calls)
 
 
-def _code(before: Sequence[Call], sequences: Sequence[Sequence[Call]], draws: int) -> bytes:
+def _code(
+    before: Sequence[Call], sequences: Sequence[Sequence[Call]], draws: int, voices: bool
+) -> bytes:
     """step(fields of `before` or 0, fields of a sequence, its number) returns whether it ended.
 
     It makes all calls of `before`, then those of the sequence, if there is one of that number. The
-    first `draws` sequences end with a draw. So does the next one, whose last two calls are repeated
-    for every candidate.
+    first `draws` sequences end with a draw. So does the next one if there are `voices`, and its
+    last two calls are repeated for every candidate.
     """
     module = ir.Module("page")
     kinds = [POINTER, POINTER, _FLAG]
@@ -221,7 +256,7 @@ def _code(before: Sequence[Call], sequences: Sequence[Sequence[Call]], draws: in
                 place = write_calls(e, shapes[:-1], sequence_fields)
                 ended = call_at(b, calls[-1].function, INT, [place, e.int(0)])
                 b.ret(b.trunc(ended, _FLAG))
-            elif k == draws:
+            elif k == draws and voices:
                 rest = write_calls(e, shapes[:-2], sequence_fields)
                 with e.loop(0, CANDIDATES) as n:
                     place = write_calls(e, shapes[-2:-1], rest)
@@ -263,14 +298,16 @@ def _is_narrow(array: NDArray[Any]) -> bool:
 # ---- the uniforms of the piece's stream
 
 
-def _take_call(stream: Slot, uniforms: Slot, count: int, *, later: bool = False) -> Call:
+def _take_call(stream: Slot, uniforms: Slot, count: int | Slot, *, later: bool = False) -> Call:
     """The call that takes the next uniforms; with `later`, their start, for a draw to read."""
     return step_call(_write_take, later, count=count, stream=stream, uniforms=uniforms)
 
 
 def _write_take(e: Emitter, f: dict[str, Any], later: bool) -> None:
     b = e.builder
-    state = b.load(f["stream"], typ=INT)
+    state, count = b.load(f["stream"], typ=INT), f["count"]
+    if count.type != INT:
+        count = b.load(count, typ=INT)
 
     def take(n: Any, lanes: Any) -> None:
         e.store(uniforms(e, state, n).value, e.offset(f["uniforms"], n), lanes)
@@ -278,5 +315,5 @@ def _write_take(e: Emitter, f: dict[str, Any], later: bool) -> None:
     if later:
         b.store(state, f["uniforms"])
     else:
-        e.columns(f["count"], take)
-    b.store(e.add(state, e.mul(f["count"], GAMMA)), f["stream"])
+        e.columns(count, take)
+    b.store(e.add(state, e.mul(count, GAMMA)), f["stream"])

@@ -16,6 +16,7 @@ from seqmodel.media.music.frames import PianoRollFrames
 from seqmodel.media.music.grid import DEFAULT_BPM
 from seqmodel.media.music.kit import SOUNDS
 from seqmodel.media.music.metre import COMMON_TIME, Units
+from seqmodel.media.music.writing import frames_late
 from seqmodel.media.words import epochs_text
 from seqmodel.outputs.notes import NotesOutput
 from seqmodel.report.page.charts import SeriesStyles
@@ -79,7 +80,7 @@ def export_page(
         blocks = {kind, "music", "seconds" if frame.grid.steps_per_beat is None else "beats"}
         blocks |= {"in_c"} if frame.transpose_to_c else set()
         tempos = _tempos(frame, tempo)
-        content = {"grid": _grid(frame), "kit": frame.kit}
+        content = {"grid": _grid(frame), "kit": frame.kit, **_marks(run, frame)}
     drawing = program(run.model, voices=kind == "piano")
     if drawing is None:
         raise UsageError(
@@ -169,6 +170,17 @@ def _grid(frame: PianoRollFrames) -> dict[str, Any]:
         "secondsPerFrame": frame.grid.seconds_per_frame(_tempo(frame)),
         "metre": {"beats": metre[0], **Units.of(metre, frame.grid)._asdict()},
     }
+
+
+def _marks(run: Run, frame: PianoRollFrames) -> dict[str, Any]:
+    """What the levels of each mark stand for, from level 0 on, which is unknown; and the parts."""
+    draw = Sampler(run.model).marks
+    numbers = {} if draw is None else draw.number_of_level
+    values = {name: of_level.astype(float) for name, of_level in numbers.items()}
+    if "timing" in numbers:
+        values["timing"][1:] = frames_late(numbers["timing"][1:])
+    marks = [(name, of_level.tolist()) for name, of_level in values.items()]
+    return {"marks": marks, "parts": [part._asdict() for part in frame.parts]}
 
 
 def _tempo(frame: PianoRollFrames) -> int:

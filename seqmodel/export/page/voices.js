@@ -11,8 +11,13 @@ function* voiced(model, piece) {
   const frames = fill(model, piece.seed, melody, free);
   if (!frames)
     for (const drawn of composed(model, piece, 0)) yield { ...drawn, remark: NONE_FIT };
-  for (const [place, frame] of frames?.entries() ?? [])
-    yield { frame, number: 0, place, given: Array.from(free[place], (one) => !one) };
+  const key = seedKey(model.stream[0]);
+  model.begin(piece.seed, 0n);
+  if (model.levels) model.markStream[0] = key;
+  for (const [place, frame] of frames?.entries() ?? []) {
+    const marks = model.read(frame, 1);
+    yield { frame, marks, number: 0, place, given: Array.from(free[place], (one) => !one) };
+  }
 }
 
 /* The frames of a melody with all notes below its highest voice drawn; null if that is impossible.

@@ -46,6 +46,12 @@ class Slot:
     def reshaped(self, *shape: int) -> "Slot":
         return Slot(self.start, shape, self.dtype)
 
+    def __getitem__(self, k: int) -> "Slot":
+        """Part `k` of the first dimension."""
+        _, *shape = self.shape
+        size = int(np.prod(shape)) * self.dtype.itemsize
+        return Slot(self.start + k * size, tuple(shape), self.dtype)
+
     def is_contiguous(self) -> bool:
         """Always true; a signature checks this along with `shape` and `dtype`."""
         return True

@@ -164,7 +164,12 @@ def lateness(
     if "timing" not in (marks := marks_in(frames)):
         return np.full(len(notes), usual)
     known = marks["timing"][notes[:, 0], notes[:, 2] - rows_of(frames)[0]]
-    return np.where(known > 0, (known - float(ON_TIME)) / TIMING_PER_FRAME, usual)
+    return np.where(known > 0, frames_late(known), usual)
+
+
+def frames_late(timing: NDArray[np.uint8]) -> NDArray[np.float64]:
+    """By how many frames notes of these numbers begin late; below 0: early."""
+    return (timing - float(ON_TIME)) / TIMING_PER_FRAME
 
 
 def onset_ticks(
