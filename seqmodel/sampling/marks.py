@@ -9,7 +9,7 @@ from seqmodel.kernels.uniforms import Uniforms
 from seqmodel.media.marks import MARKS
 from seqmodel.media.music.frames import marks_in
 from seqmodel.media.music.grid import NOTES
-from seqmodel.model.marks import TO_DRAW, UNKNOWN
+from seqmodel.model.marks_kernel import TO_DRAW, UNKNOWN
 from seqmodel.model.sequence import Carry, SequenceModel
 from seqmodel.sampling.compiled import Stream
 

@@ -7,9 +7,18 @@ from calling import waited
 from chrome import Chrome
 from midi_tracks import timed
 
+from seqmodel.media.marks import Levels
 from seqmodel.sampling.sampler import Freeze, Sampler
 
 FRAMES = 70
+MARKS = {
+    "marks": {
+        "part": Levels.of_names(["Flöte", "other"]),
+        "velocity": Levels((40, 80), (20.4, 60.0, 101.0)),
+        "timing": Levels((54, 64, 74), (40.0, 60.0, 69.0, 95.0)),
+    },
+    "programs": (73, 0),
+}
 CLOCK = """window.requestAnimationFrame = (draw) => setTimeout(draw, 50);
 window.cancelAnimationFrame = clearTimeout;
 window.mute = () => (page.sound.strike = () => ({ release() {} }));

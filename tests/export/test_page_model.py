@@ -7,11 +7,10 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
-from playing import FRAMES, OWN, drawn, sampled
+from playing import FRAMES, MARKS, OWN, drawn, sampled
 
 from seqmodel.errors import SeqmodelError
 from seqmodel.kernels.uniforms import Uniforms
-from seqmodel.media.marks import Levels
 from seqmodel.media.music.frames import marks_in, with_onsets
 from seqmodel.sampling.filling import Filler
 from seqmodel.sampling.sampler import Freeze, Sampler
@@ -110,23 +109,10 @@ def test_the_same_seed_gives_the_same_notes(chrome, tmp_path, make_run, write_pa
         assert max(lengths) == (64 if run.config.end else FRAMES)
 
 
-MARKS = {
-    "marks": {
-        "part": Levels.of_names(["Flöte", "other"]),
-        "velocity": Levels((40, 80), (20.4, 60.0, 101.0)),
-        "timing": Levels((54, 64, 74), (40.0, 60.0, 69.0, 95.0)),
-    },
-    "programs": (73, 0),
-}
-
-
 @pytest.mark.parametrize("name", ["resting", "nade, onsets"])
 def test_the_same_seed_gives_the_same_marks(chrome, tmp_path, make_run, write_page, name):
     """In a piece of its own, after an opening without marks, and of voices below a melody."""
     run = make_run(tmp_path, **VOICED[name], **MARKS)
-    with torch.no_grad():
-        for weight in run.model.marks.parameters():
-            torch.nn.init.normal_(weight, std=0.4)
     opening = with_onsets((np.random.default_rng(5).random((6, 88)) < 0.05).astype(np.uint8))
     chrome.open(write_page(run))
     for prime, temperature in ((opening[:0], 1), (opening, 0.5), (opening, 0)):

@@ -9,11 +9,11 @@ import pytest
 from calling import call_ok
 from chrome import Chrome
 from midi_tracks import timed
-from playing import NOTES, STATUS, notes_in
+from playing import MARKS, NOTES, STATUS, notes_in
 
 from seqmodel.export.bundle import bundle
 from seqmodel.export.page.render import export_page
-from seqmodel.media.music.frames import notes_of
+from seqmodel.media.music.frames import marks_in, notes_of
 from seqmodel.media.music.grid import Grid
 from seqmodel.media.music.metre import Signature
 from seqmodel.media.music.writing import velocities
@@ -149,6 +149,40 @@ def test_frames_of_real_time_keep_their_length(chrome, tmp_path, make_run, write
     times = {round(tick / 960 / 0.13, 3) for tick, *_ in notes_in(file, "drawn")}
     assert all(abs(time - round(time)) < 0.01 for time in times)
     assert [m.tempo for m in file.tracks[0] if m.type == "set_tempo"] == [250_000]
+
+
+def test_learned_marks_are_played_and_saved(chrome, tmp_path, make_run, write_page):
+    """Guards strikes that cut off what begins early, and tracks of parts."""
+    run = make_run(tmp_path, model="tied", unit="gru", onsets=True, **MARKS)
+    chrome.open(write_page(run))
+    chrome.play_until(40)
+    ours = chrome.run(
+        "page.player.notes.map((n) => [n.first, n.last, n.key + 21, n.velocity, n.late, n.part])"
+    )
+    frames = np.concatenate([*Sampler(run.model).piece(64, seed=1)])
+    end = chrome.run("page.player.next")
+    notes = notes_of(frames[:end])
+    marks = {name: of[notes[:, 0], notes[:, 2] - 21] for name, of in marks_in(frames).items()}
+    late = (marks["timing"] - 64.0) / 126
+    assert [[n[0], *n[2:4], n[5]] for n in ours] == sorted(
+        [first, pitch, velocity, part]
+        for (first, _, pitch), velocity, part in zip(
+            notes.tolist(), marks["velocity"].tolist(), marks["part"].tolist(), strict=True
+        )
+    )
+    assert sorted(n[4] for n in ours) == pytest.approx(sorted(late))
+    file = mido.MidiFile(file=chrome.saved(tmp_path / "saved"))
+    names = [track.name.encode("latin-1").decode() for track in file.tracks]
+    assert names == ["tempo", "drawn Flöte", "drawn other"]
+    programs = [m.program for track in file.tracks for m in track if m.type == "program_change"]
+    assert programs == [73, 0]
+    step = file.ticks_per_beat // 4
+    for k, track in enumerate(file.tracks[1:], 1):
+        of_part = sorted(
+            (max(0, round(step * (n[0] + n[4]))), n[2], n[3]) for n in ours if n[5] == k
+        )
+        saved = [(first, *of) for first, _, *of in notes_in(file, track.name)]
+        assert sorted(saved) == of_part != []
 
 
 def test_an_opening_by_computer_keys_is_continued(chrome, tmp_path, piano, page):

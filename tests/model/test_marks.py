@@ -13,13 +13,8 @@ from seqmodel.data.bundled import FRAMES
 from seqmodel.kernels.uniforms import Uniforms
 from seqmodel.media.marks import Levels
 from seqmodel.media.music.frames import marks_in, with_onsets
-from seqmodel.model.marks import (
-    HELD,
-    TO_DRAW,
-    UNKNOWN,
-    MarkOutput,
-    Marks,
-)
+from seqmodel.model.marks import MarkOutput, Marks
+from seqmodel.model.marks_kernel import HELD, TO_DRAW, UNKNOWN
 from seqmodel.sampling.sampler import Sampler
 from seqmodel.training.update import window_loss
 

@@ -6,6 +6,7 @@ and the initial arena of a piece. Draws at different temperatures have their own
 everything else.
 """
 
+import math
 import zlib
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
@@ -24,7 +25,8 @@ from seqmodel.kernels.code.jit import call_at, function
 from seqmodel.kernels.code.wasm import STACK, webassembly
 from seqmodel.kernels.run.calls import ITEMSIZE, Call, Slot, step_call, text_call, write_calls
 from seqmodel.kernels.uniforms import GAMMA
-from seqmodel.model.marks import MarkOutput, draw_kernel, strikes_kernel
+from seqmodel.model.marks import MarkOutput
+from seqmodel.model.marks_kernel import levels_kernel, strikes_kernel
 from seqmodel.model.sequence import Carry, SequenceModel
 from seqmodel.outputs.draws import NotesDraw, uniforms
 from seqmodel.outputs.notes import NotesOutput
@@ -102,6 +104,7 @@ def program(model: SequenceModel, *, voices: bool) -> dict[str, Any] | None:
     numbers = {functions: k for k, functions in enumerate(variants)}
     kinds = [numbers[_functions(calls)] for calls in sequences[1:]]
     steps = [*zip(field_addresses, kinds, strict=True)]
+    marking = {name: number(slot) for name, slot in mark_slots.items()}
     return {
         "program": b64encode(zlib.compress(memory.data + code, 9)).decode("ascii"),
         "code": len(memory.data),
@@ -121,10 +124,7 @@ def program(model: SequenceModel, *, voices: bool) -> dict[str, Any] | None:
             "steps": steps[len(draws) : len(draws) + len(voice_calls)],
             "by": {"free": FREE, "on": ON, "off": OFF},
         },
-        "marking": mark_slots and {
-            "step": steps[-1],
-            **{name: number(slot) for name, slot in mark_slots.items()},
-        },
+        "marking": marking and {"step": steps[-1], **marking},
     }
 
 
@@ -206,22 +206,21 @@ def _marks(
 ) -> tuple[list[list[Call]], dict[str, Slot]]:
     """The calls that draw the marks of the last frame, from a stream of their own, and slots."""
     take, int64, Q, x = model.arena.take, torch.int64, len(outputs), model.inputs.last
-    D, (*R, H) = x.shape[0] // 2, model.h.shape
+    D, H = x.shape[0] // 2, model.h.shape[-1]
+    h = model.h.reshaped(math.prod(model.h.shape) // H, H)
     stream, count = take(1, dtype=int64), take(1, dtype=int64)
     given, temperature = take(1), take(1)
     levels, uniforms = take(Q, 1, 1, D, dtype=int64), take(D, Q)
-    listed = text_call(
-        strikes_kernel(), D=D, Q=Q, x=x, given=given, levels=levels, uniforms=count
-    )
+    listed = text_call(strikes_kernel(), D=D, Q=Q, x=x, given=given, levels=levels, uniforms=count)
     calls = [listed, _take_call(stream, uniforms, count)]
     for mark in outputs.values():
         fields = mark.draw_fields(levels)
-        calls.append(text_call(
-            draw_kernel(), **fields, H=H, h=model.h.reshaped(*(R or [1]), H), U=D,
-            uniforms=uniforms, temperature=temperature, memory=take(1, mark.memory_size),
-            above=take(1, D), features=take(1, fields["K"]), seen=take(fields["J"]),
-            odds=take(fields["L"]),
-        ))  # fmt: skip
+        fields |= {name: take(*shape) for name, shape in {
+            "above": (1, D), "features": (1, fields["K"]), "memory": (1, mark.memory_size),
+            "seen": (fields["J"],), "odds": (fields["L"],),
+        }.items()}  # fmt: skip
+        fields |= {"H": H, "h": h, "U": D, "uniforms": uniforms, "temperature": temperature}
+        calls.append(text_call(levels_kernel(ITEMSIZE, draws=True), **fields))
     slots = {"stream": stream, "given": given, "temperature": temperature, "levels": levels}
     return [calls], slots
 
