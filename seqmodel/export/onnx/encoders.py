@@ -137,7 +137,7 @@ def _elapsed(g: Graph, frames: Symbol) -> Symbol:
         after = former[0] + g.squeeze(g.count(frames), 0)
         return [after], g("Range", *former, after, 1)
 
-    return g.with_states({"heard": []}, count_rows, INT64)
+    return g.with_states({"elapsed": []}, count_rows, INT64)
 
 
 def _reached(g: Graph, counts: Symbol, thresholds: Sequence[int]) -> Symbol:
