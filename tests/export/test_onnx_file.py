@@ -54,7 +54,7 @@ def test_it_says_what_it_is():
         "rows_per_frame": "1", "longest_piece": "90", "epoch": "3",
     }  # fmt: skip
     assert b"/home/someone" not in session.file
-    state = ["heard", "echo.runs", "echo.frames", "unit.0.h", "unit.0.c"]
+    state = ["elapsed", "echo.runs", "echo.frames", "unit.0.h", "unit.0.c"]
     given = ["frames", "given", "uniforms", "temperature"]
     assert [each.name for each in model.graph.input] == given + [f"state.{name}" for name in state]
     told = {"drawn", "logits", "end_logits", "ended"} | {f"new.{name}" for name in state}
