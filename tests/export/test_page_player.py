@@ -155,6 +155,8 @@ def test_learned_marks_are_played_and_saved(chrome, tmp_path, make_run, write_pa
     """Guards strikes that cut off what begins early, and tracks of parts."""
     run = make_run(tmp_path, model="tied", unit="gru", onsets=True, **MARKS)
     chrome.open(write_page(run))
+    strike = "(...how) => (struck.push(how), { release() {} })"
+    chrome.run(f"(window.struck = [], window.mute = () => (page.sound.strike = {strike}), 0)")
     chrome.play_until(40)
     ours = chrome.run(
         "page.player.notes.map((n) => [n.first, n.last, n.key + 21, n.velocity, n.late, n.part])"
@@ -171,6 +173,15 @@ def test_learned_marks_are_played_and_saved(chrome, tmp_path, make_run, write_pa
         )
     )
     assert sorted(n[4] for n in ours) == pytest.approx(sorted(late))
+    seconds = 60 / 120 / 4
+    played = [[seconds * (first + by), pitch] for first, _, pitch, _, by, _ in ours]
+    silence = "({ getChannelData: () => new Float32Array(1), sampleRate: 8000 })"
+    chrome.run(f"(page.sound.record = async (all) => (window.saved = all, {silence}), 0)")
+    chrome.run("page.player.file('wav', true).then(() => 0)")
+    saved = chrome.run("saved.map(([pitch, , time]) => [time, pitch])")
+    assert saved == [[pytest.approx(max(0, time)), pitch] for time, pitch in played]
+    times = chrome.run("struck.map(([pitch, , time]) => [time - page.player.startTime, pitch])")
+    assert times[: len(ours)] == [[pytest.approx(time), pitch] for time, pitch in played]
     file = mido.MidiFile(file=chrome.saved(tmp_path / "saved"))
     names = [track.name.encode("latin-1").decode() for track in file.tracks]
     assert names == ["tempo", "drawn Flöte", "drawn other"]

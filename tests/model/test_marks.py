@@ -37,7 +37,8 @@ def velocity_of(frames):
 
 def random_output(kind=LEVELS, notes=7, earlier=None, *, nearby=True):
     torch.manual_seed(4)
-    output = MarkOutput(3, kind, notes, notes, earlier or {}, *(earlier or ()), nearby=nearby)
+    parts = next(iter(earlier or ()), None)
+    output = MarkOutput(3, kind, notes, notes, earlier or {}, parts, nearby=nearby)
     output = output.double()
     for weight in output.parameters():
         torch.nn.init.normal_(weight, std=0.4)
@@ -192,10 +193,11 @@ def test_what_a_strike_reads_follows_from_all_strikes_before(kind, dtype, by_par
 @pytest.mark.parametrize("temperature", [0.0, 0.4, 1.0])
 def test_levels_are_drawn_by_what_they_cost(temperature, kind):
     """Of two notes of one frame the second given the first, each by its uniform."""
-    output = random_output(kind, earlier={"part": 2})
+    output = random_output(kind, earlier={"part": 2, "velocity": 3})
     h, before = torch.randn(2, 7, 3, dtype=torch.float64), nothing(output)
-    earlier = {"part": torch.zeros(2, 1, 7, dtype=torch.int64)}
+    earlier = {name: torch.zeros(2, 1, 7, dtype=torch.int64) for name in ("part", "velocity")}
     earlier["part"][1, 0, [4, 6]] = earlier["part"][0, 0, 1] = 2
+    earlier["velocity"][1, 0, [4, 6]] = torch.tensor([3, 1])
     context, costs = torch.zeros(2, 1, 7, dtype=torch.int64), np.zeros((2, L, L))
     context[0, 0, 1], context[1, 0, 3] = 3, 2
     for one, two in product(range(L), range(L)):
@@ -204,10 +206,10 @@ def test_levels_are_drawn_by_what_they_cost(temperature, kind):
     odds = np.exp((costs.min() - costs) / (temperature or 1e-2))
     context[1, 0, [4, 6]] = TO_DRAW
     for uniforms in np.random.default_rng(1).random((80, 2)):
-        drawn = torch.stack([earlier["part"], context])
-        numbers = np.stack([np.full(2, np.nan), uniforms], 1)
+        drawn = torch.stack([*earlier.values(), context])
+        numbers = np.stack([*[np.full(2, np.nan)] * 2, uniforms], 1)
         after = output.draw(h, drawn, before, numbers, temperature)
-        drawn = drawn[1]
+        drawn = drawn[2]
         assert torch.equal(output.remember(drawn, earlier, before), after)
         assert ((drawn == context) | (context == TO_DRAW)).all()
         levels = (drawn[1, 0, [4, 6]] - 1).tolist()
