@@ -11,8 +11,9 @@ of running status. Where notes are drawn,
 - drawn notes get a new track, or one for each part that the run knows, and a new channel if one is
   free, with the bank, volume and pan of the notes that they replace; or they continue a track of
   the file: the one asked for, or one of the same name, such as one left by an earlier drawing.
-  Unless the run has learned velocities, each is as loud as the nearest of the notes that they
-  replace or, if they replace none, of the file's; of its part, if there are any.
+  Each is as loud as the nearest of the notes that they replace or, if they replace none, of the
+  file's; of its part, if there are any. If the run has learned velocities, it is as loud as the
+  file's notes of the level drawn for it.
   They begin and end at the tick nearest to their frames, at the file's tempos; or, where the notes
   around them lead or lag the beat, as much before or after it, as do notes that are cut there.
 
@@ -221,12 +222,16 @@ class Original:
             k: self._other_notes(*target, remaining, semitones, apart)
             for k, target in targets.items()
         }
+        levels = self._frame.marks.get("velocity")
+        # Few of the notes replaced, if any, are of a level.
+        like = self._models(drawn, parts, {}, cut) if levels else like
         near = {k: self._neighbours(some) for k, some in like.items()}
         notes, of_part = notes[of_part >= 0], of_part[of_part >= 0]
-        nearby = [near[k] for k in of_part.tolist()]
-        loudness = velocities(notes, frames, self._frame.grid, metre=metre, flat=flat, like=nearby)
-        rows = np.column_stack([notes, loudness, of_part]).tolist()
-        for begin, until, key, velocity, k in rows:
+        loudness = velocities(
+            notes, frames, self._frame.grid, metre=metre, flat=flat, levels=levels,
+            like=[near[k] for k in of_part.tolist()],
+        )  # fmt: skip
+        for begin, until, key, velocity, k in np.column_stack([notes, loudness, of_part]).tolist():
             track, channel = targets[k]
             off = self._end(until, key - lowest, given, ends)
             off = min(off, begins.get((until, key), off))

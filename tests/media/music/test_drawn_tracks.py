@@ -297,6 +297,21 @@ def test_a_drawn_note_is_as_loud_as_the_median_of_its_five_neighbours(grid, per_
     )
 
 
+def test_a_learned_velocity_is_that_of_the_file_in_its_level(tmp_path):
+    """A song of 115 went on at 105 and 125, the means of the levels around it."""
+    loud = [115] * 24 + [*range(70, 78)]
+    song = notes((480 * k, 480 * k + 480, 60, loud[k]) for k in range(32))
+    marks = {"velocity": Levels((60, 110), (50.0, 105.0, 125.0))}
+    frame = PianoRollFrames(Grid.of_beats(4), onsets=True, marks=marks)
+    original = Original(save(tmp_path / "a.mid", [song]), frame, transposed=0)
+    frames = np.pad(original.frames, ((0, 0), (0, 3 * 88)))  # of part, velocity, timing
+    frames[32:48] = 0
+    for begin, drawn in ((32, 50), (36, 105), (40, 125)):
+        frames[begin, [40, 88 + 40]], frames[begin, 264 + 40] = 1, drawn
+    after = read(original.with_drawn(frames, stretch(128, 32, 48)))
+    assert velocities_in(after.tracks[-1]) == [60, np.median(loud[24:]) // 1, 115]
+
+
 def test_a_single_bar_keeps_the_loudness_of_its_voices(tmp_path):
     """Of four notes of a melody, or two of a kick, as of many of what sounds with them."""
     melody = notes((480 * k, 480 * k + 480, 76, 30) for k in range(12))
