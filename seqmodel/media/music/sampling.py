@@ -106,8 +106,9 @@ class MusicSampling(Sampling):
         default = request.longest_piece or SAMPLE_LENGTH
         what = f"the {MAX_FRAMES:,} frames a piece can have"
         self.length = request.frames_to_draw(default, MAX_FRAMES, per_second, what)
-        primer = self._prime.frames if self._prime else np.empty((0, frame.marked_size), np.uint8)
-        self.primer = primer[: request.frames_of_prime(MAX_FRAMES, per_second)]
+        self.primer = np.empty((0, frame.marked_size), np.uint8)
+        if self._prime is not None:
+            self.primer = self._prime.frames[: self._used_of(self._prime)]
         self._included = len(self.primer) if request.include_prime else 0
         for of_file in (filled, self._original):
             self.remarks += [] if of_file is None else of_file.remarks
@@ -266,6 +267,14 @@ class MusicSampling(Sampling):
                 f"training{written}"
             )
         return read
+
+    def _used_of(self, prime: "ReadFile") -> int | None:
+        """How many frames of it are used, from its beginning; None: all."""
+        if self._request.prime_seconds is None:
+            return self._request.prime_frames
+        score = None if self._request.options.get("tempo") else prime.score
+        times = frame_times(len(prime.frames), self._frame.grid, self._tempo, score)
+        return max(1, int(abs(times - self._request.prime_seconds).argmin()))
 
     def _encode(self, frames: NDArray[np.uint8], given: NDArray[np.bool_] | None) -> bytes:
         grid, onsets = self._frame.grid, self._frame.onsets

@@ -13,8 +13,9 @@ from seqmodel.media.music.frames import notes_of as find_notes
 from seqmodel.media.music.grid import Grid
 from seqmodel.media.music.metre import Signature
 from seqmodel.media.music.original import Original
-from seqmodel.media.music.sampling import FilledPiece
+from seqmodel.media.music.sampling import FilledPiece, MusicSampling
 from seqmodel.media.music.writing import velocities
+from seqmodel.media.samples import SampleRequest
 
 PLAIN = PianoRollFrames(Grid.of_beats(4))
 
@@ -355,6 +356,17 @@ def test_what_continues_a_song_is_like_what_is_kept_of_it(tmp_path):
     drawn = after.tracks[-1]
     assert [m.program for m in drawn if m.type == "program_change"] == [27]
     assert set(velocities_in(drawn)) == {30}
+
+
+@pytest.mark.parametrize(("options", "frames"), [({}, 32), ({"tempo": 60}, 12)])
+def test_the_seconds_of_a_primer_pass_at_its_tempos(tmp_path, options, frames):
+    """Of a song that doubles its tempo after 2 s, 24 frames were taken for the first 3 s."""
+    tempos = [tempo(0, 500_000), tempo(1920, 250_000)]
+    path = save(
+        tmp_path / "a.mid", [tempos, notes((480 * k, 480 * k + 480, 60) for k in range(16))]
+    )
+    request = SampleRequest("npy", length=4, options=options, prime=path, prime_seconds=3.0)
+    assert len(MusicSampling(BEATS, request).primer) == frames
 
 
 def test_drawing_again_goes_on_where_the_last_drawing_is(song):
