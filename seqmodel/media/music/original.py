@@ -145,8 +145,8 @@ class Original:
             if free < sum(not self._track_named(part.name)[1] for part in tracks):
                 left = plural(free, "free channel") if free else "no free channels"
                 self.remarks.append(
-                    f"{path} has {left} for new tracks: other drawn notes use the channel of the "
-                    "notes of their part, or of most of those that they replace"
+                    f"{path} has {left} for new tracks: other drawn notes have the channel, and so "
+                    "the instrument, of notes of their part or of those that they replace"
                 )
 
     def _track(self, text: str) -> int:

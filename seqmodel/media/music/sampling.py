@@ -101,14 +101,11 @@ class MusicSampling(Sampling):
         tempo = self._file.tempo if self._file else frame.tempo or DEFAULT_BPM
         self._tempo = float(options.get("tempo") or tempo)
         self.playback_options = {"tempo": self._tempo}
-        seconds_per_frame = frame.grid.seconds_per_frame(self._tempo)
+        self.primer, seconds_per_frame = self._read_primer()
         per_second = 1 / seconds_per_frame
         default = request.longest_piece or SAMPLE_LENGTH
         what = f"the {MAX_FRAMES:,} frames a piece can have"
         self.length = request.frames_to_draw(default, MAX_FRAMES, per_second, what)
-        self.primer = np.empty((0, frame.marked_size), np.uint8)
-        if self._prime is not None:
-            self.primer = self._prime.frames[: self._used_of(self._prime)]
         self._included = len(self.primer) if request.include_prime else 0
         for of_file in (filled, self._original):
             self.remarks += [] if of_file is None else of_file.remarks
@@ -268,13 +265,20 @@ class MusicSampling(Sampling):
             )
         return read
 
-    def _used_of(self, prime: "ReadFile") -> int | None:
-        """How many frames of it are used, from its beginning; None: all."""
-        if self._request.prime_seconds is None:
-            return self._request.prime_frames
-        score = None if self._request.options.get("tempo") else prime.score
-        times = frame_times(len(prime.frames), self._frame.grid, self._tempo, score)
-        return max(1, int(abs(times - self._request.prime_seconds).argmin()))
+    def _read_primer(self) -> tuple[NDArray[np.uint8], float]:
+        """What is used of the file that is continued, and how long a drawn frame lasts."""
+        request, grid, prime = self._request, self._frame.grid, self._prime
+        seconds_per_frame = grid.seconds_per_frame(self._tempo)
+        if prime is None:
+            return np.empty((0, self._frame.marked_size), np.uint8), seconds_per_frame
+        score = None if request.options.get("tempo") else prime.score
+        times = frame_times(len(prime.frames), grid, self._tempo, score)
+        used = min(request.prime_frames or len(prime.frames), len(prime.frames))
+        if request.prime_seconds is not None:
+            used = max(1, int(abs(times - request.prime_seconds).argmin()))
+        if self._original is not None:  # goes on at its last tempo
+            seconds_per_frame = float(times[used] - times[used - 1])
+        return prime.frames[:used], seconds_per_frame
 
     def _encode(self, frames: NDArray[np.uint8], given: NDArray[np.bool_] | None) -> bytes:
         grid, onsets = self._frame.grid, self._frame.onsets

@@ -369,6 +369,14 @@ def test_the_seconds_of_a_primer_pass_at_its_tempos(tmp_path, options, frames):
     assert len(MusicSampling(BEATS, request).primer) == frames
 
 
+def test_seconds_drawn_after_a_song_pass_at_its_last_tempo(tmp_path):
+    """As the file keeps its tempos; where it had doubled its first, half as much was drawn."""
+    tempos = [tempo(0, 500_000), tempo(1920, 250_000)]
+    path = save(tmp_path / "a.mid", [tempos, notes([(0, 3840, 60)])])
+    request = SampleRequest("mid", seconds=2.0, options={}, prime=path, include_prime=True)
+    assert MusicSampling(BEATS, request).length == 2 * 4 * 4
+
+
 def test_drawing_again_goes_on_where_the_last_drawing_is(song):
     """On its track and its channel; of two such tracks on the last one."""
     states = np.zeros((64, 88), int)
