@@ -137,8 +137,8 @@ class Original:
         self._into = None if into is None else self._track(into)
         if self._into is not None and not (frame.kit or self._track_named("")[1]):
             self.remarks.append(
-                f"--into {into}: that track of {path} has neither notes nor a program, and so no "
-                "channel or sound of its own"
+                f"--into {into}: that track of {path} has no notes or instrument of its own; drawn "
+                "notes have the instrument of most notes that they replace or continue"
             )
         if into is None and not frame.kit:
             tracks, free = part_tracks(frame.parts, DRAWN), len(self._free_channels())
@@ -146,7 +146,7 @@ class Original:
                 left = plural(free, "free channel") if free else "no free channels"
                 self.remarks.append(
                     f"{path} has {left} for new tracks: other drawn notes have the channel, and so "
-                    "the instrument, of notes of their part or of those that they replace"
+                    "the instrument, of most notes of their part, or that they replace or continue"
                 )
 
     def _track(self, text: str) -> int:
