@@ -425,7 +425,7 @@ class FilledPiece(ReadFile):
         dropped = set(score.channel[~placed].tolist())
         drums = DRUM_CHANNEL in dropped
         remarks = {
-            f"was repaired: {', '.join(score.remarks)}": score.remarks,
+            f"is read with repairs: {', '.join(score.remarks)}": score.remarks,
             f"was transposed by {self.transposed:+d} semitones, its tonic to C as in training, and "
             "is written in its own key": self.transposed,
         }
