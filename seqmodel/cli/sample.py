@@ -433,11 +433,11 @@ def _filler(
             "effective_after": None if redrawn[-1] else filled.paths,
         }
         around_text = "" if outside is None else f", {outside:.3f} around"
-        after_text = "" if redrawn[-1] else f", {filled.paths:.1f} once what follows is scored"
+        fitting = median if redrawn[-1] else filled.paths
         lines = [
             f"{written.size} from {run.folder}, {redrawn.sum():,} of them drawn",
-            f"  {inside:.3f} nats per frame there{around_text}; {filling.particles:,} "
-            f"particles, {median:.1f} of them effective{after_text}",
+            f"  {inside:.3f} nats per frame there{around_text}; {fitting:.1f} of "
+            f"{filling.particles:,} particles fit",
         ]
         if not fewest < FEW_PARTICLES < filling.particles:
             return facts, lines, written.hint, []

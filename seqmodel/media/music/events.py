@@ -147,7 +147,7 @@ class Events:
         tracks: where they are.
         track: int64 (E,), the number of each event's track.
         ticks: int64 (E,), when each occurs, from the beginning of the piece.
-        starts: when the tracks begin: at 0, unless they follow each other, `in_turn`.
+        starts: when the tracks begin: at 0, or `in_turn` at the first beat after the one before.
         last_tick: when the last of them ends.
         event: uint8 (E,), the first byte after the delta; below 128 if the status is running.
         at: int64 (E,), where the byte after the status is; after a running one, the first.
@@ -157,7 +157,8 @@ class Events:
         player: int64 (E,), whose it is: the channel's or, `in_turn`, the track's and channel's.
     """
 
-    def __init__(self, data: bytes, tracks: Sequence[Track], *, in_turn: bool) -> None:
+    def __init__(self, data: bytes, tracks: Sequence[Track], *, in_turn: int) -> None:
+        """`in_turn` is the ticks of a beat if the tracks follow each other, else 0."""
         self.data, self.tracks = np.frombuffer(data, np.uint8), tracks
         counts = [len(track.lengths) for track in tracks]
         self.track = np.repeat(np.arange(len(tracks)), counts)
@@ -171,7 +172,8 @@ class Events:
         at, delta = quantities(self.data, self.end - length)
         elapsed = np.append(0, np.cumsum(delta))
         lasts = np.diff(elapsed[[*first, -1]]) + [one.rest for one in tracks]
-        self.starts = [0, *accumulate(lasts.tolist())][:-1] if in_turn else [0] * len(tracks)
+        whole_beats = -(-lasts // max(in_turn, 1)) * in_turn
+        self.starts = [0, *accumulate(whole_beats.tolist())][:-1]
         self.last_tick = max(map(add, self.starts, lasts.tolist()))
         if self.last_tick > MAX_TICK:
             raise SourceError(TIME_TOO_LATE)

@@ -218,14 +218,14 @@ def read_events(data: bytes) -> MidiEvents:
     if len(data) < start + 14 or size < 6:
         raise SourceError("is cut short within its header")
     file_format, declared, division = struct.unpack_from(">HHH", data, start + 8)
-    _parse_division(division)
+    beat, _ = _parse_division(division)
     repairs = Counter[str]()
     tracks, end = _find_tracks(data, start + 8 + size, declared, repairs)
     if file_format == 2:
         repairs["format 2, its patterns read one after the other"] += 1
     elif file_format > 2:
         repairs[f"unknown format {file_format} read as format 1"] += 1
-    events = smf.Events(data, tracks, in_turn=file_format == 2)
+    events = smf.Events(data, tracks, in_turn=beat * (file_format == 2))
     return MidiEvents(file_format, division, events, repairs, _chunks(data, end))
 
 

@@ -11,8 +11,9 @@ of running status. Where notes are drawn,
 - drawn notes get a new track, or one for each part that the run knows, and a new channel if one is
   free, with the bank, volume and pan of the notes that they replace; or they continue a track of
   the file: the one asked for, or one of the same name, such as one left by an earlier drawing.
-  Unless the run has learned velocities, each is as loud as the nearest of the notes that they
-  replace or, if they replace none, of the file's; of its part, if there are any.
+  Each is as loud as the nearest of the notes that they replace or, if they replace none, of the
+  file's; of its part, if there are any. If the run has learned velocities, it is as loud as the
+  file's notes of the level drawn for it.
   They begin and end at the tick nearest to their frames, at the file's tempos; or, where the notes
   around them lead or lag the beat, as much before or after it, as do notes that are cut there.
 
@@ -136,16 +137,16 @@ class Original:
         self._into = None if into is None else self._track(into)
         if self._into is not None and not (frame.kit or self._track_named("")[1]):
             self.remarks.append(
-                f"--into {into}: that track of {path} has neither notes nor a program, and so no "
-                "channel or sound of its own"
+                f"--into {into}: that track of {path} has no notes or instrument of its own; drawn "
+                "notes have the instrument of most notes that they replace or continue"
             )
         if into is None and not frame.kit:
             tracks, free = part_tracks(frame.parts, DRAWN), len(self._free_channels())
             if free < sum(not self._track_named(part.name)[1] for part in tracks):
                 left = plural(free, "free channel") if free else "no free channels"
                 self.remarks.append(
-                    f"{path} has {left} for new tracks: other drawn notes use the channel of the "
-                    "notes of their part, or of most of those that they replace"
+                    f"{path} has {left} for new tracks: other drawn notes have the channel, and so "
+                    "the instrument, of most notes of their part, or that they replace or continue"
                 )
 
     def _track(self, text: str) -> int:
@@ -221,12 +222,16 @@ class Original:
             k: self._other_notes(*target, remaining, semitones, apart)
             for k, target in targets.items()
         }
+        levels = self._frame.marks.get("velocity")
+        # Few of the notes replaced, if any, are of a level.
+        like = self._models(drawn, parts, {}, cut) if levels else like
         near = {k: self._neighbours(some) for k, some in like.items()}
         notes, of_part = notes[of_part >= 0], of_part[of_part >= 0]
-        nearby = [near[k] for k in of_part.tolist()]
-        loudness = velocities(notes, frames, self._frame.grid, metre=metre, flat=flat, like=nearby)
-        rows = np.column_stack([notes, loudness, of_part]).tolist()
-        for begin, until, key, velocity, k in rows:
+        loudness = velocities(
+            notes, frames, self._frame.grid, metre=metre, flat=flat, levels=levels,
+            like=[near[k] for k in of_part.tolist()],
+        )  # fmt: skip
+        for begin, until, key, velocity, k in np.column_stack([notes, loudness, of_part]).tolist():
             track, channel = targets[k]
             off = self._end(until, key - lowest, given, ends)
             off = min(off, begins.get((until, key), off))

@@ -101,13 +101,11 @@ class MusicSampling(Sampling):
         tempo = self._file.tempo if self._file else frame.tempo or DEFAULT_BPM
         self._tempo = float(options.get("tempo") or tempo)
         self.playback_options = {"tempo": self._tempo}
-        seconds_per_frame = frame.grid.seconds_per_frame(self._tempo)
+        self.primer, seconds_per_frame = self._read_primer()
         per_second = 1 / seconds_per_frame
         default = request.longest_piece or SAMPLE_LENGTH
         what = f"the {MAX_FRAMES:,} frames a piece can have"
         self.length = request.frames_to_draw(default, MAX_FRAMES, per_second, what)
-        primer = self._prime.frames if self._prime else np.empty((0, frame.marked_size), np.uint8)
-        self.primer = primer[: request.frames_of_prime(MAX_FRAMES, per_second)]
         self._included = len(self.primer) if request.include_prime else 0
         for of_file in (filled, self._original):
             self.remarks += [] if of_file is None else of_file.remarks
@@ -267,6 +265,21 @@ class MusicSampling(Sampling):
             )
         return read
 
+    def _read_primer(self) -> tuple[NDArray[np.uint8], float]:
+        """What is used of the file that is continued, and how long a drawn frame lasts."""
+        request, grid, prime = self._request, self._frame.grid, self._prime
+        seconds_per_frame = grid.seconds_per_frame(self._tempo)
+        if prime is None:
+            return np.empty((0, self._frame.marked_size), np.uint8), seconds_per_frame
+        score = None if request.options.get("tempo") else prime.score
+        times = frame_times(len(prime.frames), grid, self._tempo, score)
+        used = min(request.prime_frames or len(prime.frames), len(prime.frames))
+        if request.prime_seconds is not None:
+            used = max(1, int(abs(times - request.prime_seconds).argmin()))
+        if self._original is not None:  # goes on at its last tempo
+            seconds_per_frame = float(times[used] - times[used - 1])
+        return prime.frames[:used], seconds_per_frame
+
     def _encode(self, frames: NDArray[np.uint8], given: NDArray[np.bool_] | None) -> bytes:
         grid, onsets = self._frame.grid, self._frame.onsets
         if self._request.kind == "mid":
@@ -412,7 +425,7 @@ class FilledPiece(ReadFile):
         dropped = set(score.channel[~placed].tolist())
         drums = DRUM_CHANNEL in dropped
         remarks = {
-            f"was repaired: {', '.join(score.remarks)}": score.remarks,
+            f"is read with repairs: {', '.join(score.remarks)}": score.remarks,
             f"was transposed by {self.transposed:+d} semitones, its tonic to C as in training, and "
             "is written in its own key": self.transposed,
         }

@@ -12,7 +12,9 @@ By these rules a note's MIDI velocity is 68 plus
 
 Friberg, Bresin and Sundberg (2006) describe such rules of performance. A note drawn into a file has
 the median velocity of the five nearest of the file's notes that it is like (`original`), if there
-are any; two beats, or two seconds of real time, are as far as a semitone.
+are any; two beats, or two seconds of real time, are as far as a semitone. If a level of velocity
+was drawn for it, that is the median of the 25 nearest of this level or, if there are none, of all,
+moved into the level.
 
 An additive synthesizer renders them. The tone of a pitch of frequency f in equal temperament, t
 seconds after it was struck, is
@@ -40,6 +42,7 @@ from numpy.typing import NDArray
 from seqmodel.errors import UsageError
 from seqmodel.files import new_file
 from seqmodel.media.input import naming
+from seqmodel.media.marks import MAX_NUMBER, Levels
 from seqmodel.media.music import events as smf
 from seqmodel.media.music.corpus import load_roll, load_to_show, stated_metre
 from seqmodel.media.music.frames import (
@@ -82,9 +85,9 @@ LOUDEST = BASE_VELOCITY + DOWNBEAT + MELODY + ARCH
 FLAT_VELOCITY = 80
 """The velocity of all notes if they are played alike."""
 
-NEAREST, BEATS_LIKE_A_SEMITONE = 5, 2
-"""A drawn note has the median velocity of so many neighbours; so many beats are as far as a
-semitone."""
+NEAREST, NEAREST_OF_LEVEL, BEATS_LIKE_A_SEMITONE = 5, 25, 2
+"""A drawn note has the median velocity of so many neighbours, or of more if its level is known; so
+many beats are as far as a semitone."""
 SEARCHED = 128
 """How many notes before and after a drawn one are searched for its neighbours."""
 
@@ -101,12 +104,15 @@ def velocities(
     metre: Sequence[Signature] = (),
     flat: bool = False,
     like: Iterable[NDArray[np.int64]] = (),
+    levels: Levels | None = None,
 ) -> NDArray[np.int64]:
-    """The MIDI velocity (N,) of each of some `notes_of(frames)`: its own if the frames have it.
+    """The MIDI velocity (N,) of each of some `notes_of(frames)`.
 
-    Otherwise it is the median of the nearest of the notes that it is `like`, if there are any: for
-    each, their first frames, in order, rows and velocities (3, M); of a kit, those of its sound, if
-    there are any. Else it follows the bars of `metre`, or of 4/4.
+    It is the median of the nearest of the notes that it is `like`, if there are any: for each,
+    their first frames, in order, rows and velocities (3, M); of a kit, those of its sound, if there
+    are any. If the frames have the mean of a level as its velocity, it is within that level, and if
+    they have another one, it is that one. Without such notes it is that of the frames, or else
+    follows the bars of `metre`, or of 4/4.
     """
     if flat:
         return np.full(len(notes), FLAT_VELOCITY)
@@ -125,15 +131,25 @@ def velocities(
     semitones_per_frame = grid.seconds_per_frame(60.0) / BEATS_LIKE_A_SEMITONE
     marks = marks_in(frames)
     known = marks["velocity"][begin, key] if "velocity" in marks else np.zeros_like(begin)
-    for n, cells in enumerate(() if known.all() else like):
-        own = cells[1] == key[n]
-        frame, row, loud = cells[:, own] if is_kit(frames) and own.any() else cells
+    velocity = np.where(known > 0, known, velocity)
+    low, high = np.where(known > 0, known, [[0], [MAX_NUMBER]])
+    if levels is not None:
+        edges = np.array([0, *levels.edges, MAX_NUMBER])
+        level = np.searchsorted(edges, known) - 1
+        of_level = np.isin(known, np.rint(levels.means))
+        low, high = np.where(of_level, (edges[level] + 1, edges[level + 1]), (low, high))
+    for n, cells in enumerate(like):
+        alike = (low[n] <= cells[2]) & (cells[2] <= high[n])
+        own = cells[1] == key[n] if is_kit(frames) else alike
+        frame, row, loud = cells[:, own] if own.any() else cells
         at = int(np.searchsorted(frame, begin[n]))
         some = slice(max(0, at - SEARCHED), at + SEARCHED)
         away = semitones_per_frame * abs(frame[some] - begin[n]) + abs(row[some] - key[n])
         if len(away):
-            velocity[n] = np.median(loud[some][np.argsort(away, kind="stable")[:NEAREST]])
-    return np.where(known > 0, known, velocity)
+            most = NEAREST_OF_LEVEL if known[n] else NEAREST
+            median = np.median(loud[some][np.argsort(away, kind="stable")[:most]])
+            velocity[n] = np.clip(median, low[n], high[n])
+    return velocity
 
 
 def _accents(

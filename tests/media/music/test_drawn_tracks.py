@@ -13,8 +13,9 @@ from seqmodel.media.music.frames import notes_of as find_notes
 from seqmodel.media.music.grid import Grid
 from seqmodel.media.music.metre import Signature
 from seqmodel.media.music.original import Original
-from seqmodel.media.music.sampling import FilledPiece
+from seqmodel.media.music.sampling import FilledPiece, MusicSampling
 from seqmodel.media.music.writing import velocities
+from seqmodel.media.samples import SampleRequest
 
 PLAIN = PianoRollFrames(Grid.of_beats(4))
 
@@ -297,6 +298,21 @@ def test_a_drawn_note_is_as_loud_as_the_median_of_its_five_neighbours(grid, per_
     )
 
 
+def test_a_learned_velocity_is_that_of_the_file_in_its_level(tmp_path):
+    """A song of 115 went on at 105 and 125, the means of the levels around it."""
+    loud = [115] * 24 + [*range(70, 78)]
+    song = notes((480 * k, 480 * k + 480, 60, loud[k]) for k in range(32))
+    marks = {"velocity": Levels((60, 110), (50.0, 105.0, 125.0))}
+    frame = PianoRollFrames(Grid.of_beats(4), onsets=True, marks=marks)
+    original = Original(save(tmp_path / "a.mid", [song]), frame, transposed=0)
+    frames = np.pad(original.frames, ((0, 0), (0, 3 * 88)))  # of part, velocity, timing
+    frames[32:48] = 0
+    for begin, drawn in ((32, 50), (36, 105), (40, 125)):
+        frames[begin, [40, 88 + 40]], frames[begin, 264 + 40] = 1, drawn
+    after = read(original.with_drawn(frames, stretch(128, 32, 48)))
+    assert velocities_in(after.tracks[-1]) == [60, np.median(loud[24:]) // 1, 115]
+
+
 def test_a_single_bar_keeps_the_loudness_of_its_voices(tmp_path):
     """Of four notes of a melody, or two of a kick, as of many of what sounds with them."""
     melody = notes((480 * k, 480 * k + 480, 76, 30) for k in range(12))
@@ -340,6 +356,25 @@ def test_what_continues_a_song_is_like_what_is_kept_of_it(tmp_path):
     drawn = after.tracks[-1]
     assert [m.program for m in drawn if m.type == "program_change"] == [27]
     assert set(velocities_in(drawn)) == {30}
+
+
+@pytest.mark.parametrize(("options", "frames"), [({}, 32), ({"tempo": 60}, 12)])
+def test_the_seconds_of_a_primer_pass_at_its_tempos(tmp_path, options, frames):
+    """Of a song that doubles its tempo after 2 s, 24 frames were taken for the first 3 s."""
+    tempos = [tempo(0, 500_000), tempo(1920, 250_000)]
+    path = save(
+        tmp_path / "a.mid", [tempos, notes((480 * k, 480 * k + 480, 60) for k in range(16))]
+    )
+    request = SampleRequest("npy", length=4, options=options, prime=path, prime_seconds=3.0)
+    assert len(MusicSampling(BEATS, request).primer) == frames
+
+
+def test_seconds_drawn_after_a_song_pass_at_its_last_tempo(tmp_path):
+    """As the file keeps its tempos; where it had doubled its first, half as much was drawn."""
+    tempos = [tempo(0, 500_000), tempo(1920, 250_000)]
+    path = save(tmp_path / "a.mid", [tempos, notes([(0, 3840, 60)])])
+    request = SampleRequest("mid", seconds=2.0, options={}, prime=path, include_prime=True)
+    assert MusicSampling(BEATS, request).length == 2 * 4 * 4
 
 
 def test_drawing_again_goes_on_where_the_last_drawing_is(song):

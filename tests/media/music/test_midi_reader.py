@@ -193,12 +193,13 @@ def test_the_tempo_map_merges_the_tracks():
 
 
 def test_patterns_of_format_2_follow_one_another():
-    """Guards against independent patterns sounding at once, at one another's tempo."""
-    data = midi_file(tempo(0, 1000) + note(0, 20), note(5, 20), file_format=2)
+    """Guards against independent patterns sounding at once, at one another's tempo, or off the beat
+    since the one before ends with its last note."""
+    data = midi_file(tempo(0, 1000) + note(0, 20), note(5, 20), file_format=2, division=8)
     score = read_score(data)
-    assert notes_of(score) == [(0, 20, 60, 0, 0), (25, 45, 60, 0, 1)]
-    assert (score.tempo_tick.tolist(), score.tempo.tolist()) == ([0, 20], [1000, 500_000])
-    assert score.last_tick == 45
+    assert notes_of(score) == [(0, 20, 60, 0, 0), (29, 49, 60, 0, 1)]
+    assert (score.tempo_tick.tolist(), score.tempo.tolist()) == ([0, 24], [1000, 500_000])
+    assert score.last_tick == 49
 
 
 @pytest.mark.parametrize(
