@@ -425,12 +425,12 @@ class Original:
         all that are not cut off.
         """
         replaced = [n for n in remaining if n in self._cells] if cut is None else []
-        heard = [n for n, at in self._cells.items() if cut is None or at[0] < cut]
+        kept = [n for n, at in self._cells.items() if cut is None or at[0] < cut]
         numbers, _ = parts_of_notes(self._score, [part.name for part in parts])
         models = dict[int, list[int]]()
         for k in drawn:
-            there, own = ([n for n in of if numbers[n] == k + 1] for of in (replaced, heard))
-            models[k] = there or own or replaced or heard
+            there, own = ([n for n in of if numbers[n] == k + 1] for of in (replaced, kept))
+            models[k] = there or own or replaced or kept
         return models
 
     def _neighbours(self, numbers: Sequence[int]) -> NDArray[np.int64]:

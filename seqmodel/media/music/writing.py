@@ -110,8 +110,8 @@ def velocities(
 
     It is the median of the nearest of the notes that it is `like`, if there are any: for each,
     their first frames, in order, rows and velocities (3, M); of a kit, those of its sound, if there
-    are any. If the frames have the mean of a level as its velocity, it is within that level, and if
-    they have another one, it is that one. Without such notes it is that of the frames, or else
+    are any. A velocity in the frames that is the mean of one of the `levels` only limits it to that
+    level; any other is kept. Without such notes it is that in the frames or, if they have none,
     follows the bars of `metre`, or of 4/4.
     """
     if flat:
