@@ -77,9 +77,12 @@ def test_prepare_explains_what_it_skips(call, music):
     assert call("prepare", "m", "-o", "d", "--force", "-q").err == ""
 
 
-def test_a_silent_recording_is_not_called_repaired(call):
-    soundfile.write("a.wav", np.zeros(9000), 8000)
-    assert "remarks on 1 file:\n  a.wav: is silent\n" in call("prepare", "a.wav", "-o", "d").err
+def test_a_silent_recording_is_named_and_not_called_repaired(call):
+    """An export that failed used to count among the others without a word."""
+    for name, sound in (("a", np.zeros(9000)), ("b", np.eye(1, 9000, 8999)[0] / 4)):
+        soundfile.write(f"{name}.wav", sound, 8000)
+    said = call("prepare", "a.wav", "b.wav", "-o", "d").err
+    assert "remarks on 1 file:\n  a.wav: is silent\n" in said
 
 
 def test_prepare_says_how_many_pieces_no_folder_places(call, music):

@@ -373,9 +373,7 @@ def test_prepare_goes_on_where_it_was_interrupted(waltzes, read):
     assert resumed == bytes_of("plain")
 
 
-def test_processes_share_a_cache(waltzes, monkeypatch):
-    monkeypatch.setattr(reading, "SECONDS_ALONE", 0.0)
-    monkeypatch.setattr(reading, "MIN_FILES", 0)
+def test_processes_share_a_cache(waltzes, at_once, monkeypatch):
     monkeypatch.setattr(reading, "cores", lambda: 3)
     assert bytes_of("cold", "c") == bytes_of("warm", "c") == bytes_of("plain")
     assert len([*Path("c").iterdir()]) == FILES

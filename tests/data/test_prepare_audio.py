@@ -113,14 +113,6 @@ def test_samples_beyond_full_scale_are_clipped_and_counted_and_other_scales_refu
     assert k == 3
 
 
-def test_a_silent_recording_is_told(tmp_path):
-    """An export that failed used to count among the others without a word."""
-    for name, sound in (("a", np.zeros(9000)), ("b", np.eye(1, 9000, 8999)[0] / 4)):
-        soundfile.write(tmp_path / f"{name}.wav", sound, RATE)
-    manifest = prepared(tmp_path, tmp_path / "out", AudioSettings())
-    assert manifest["repaired"] == [{"source": f"{tmp_path}/a.wav", "repairs": ["is silent"]}]
-
-
 def test_an_older_dataset_of_floats_is_still_read(tmp_path, recordings):
     """Version 1 stored float32 where 16 bits would have lost precision."""
     frame = AudioFrames(RATE, 10, 20, "float32", 0.01, 0.2)

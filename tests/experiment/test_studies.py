@@ -4,6 +4,7 @@ import json
 import time
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import Mock
 
 import optuna
 import pytest
@@ -174,12 +175,8 @@ def test_a_trial_that_another_host_took_over_is_left_to_it(studies):
     for _ in range(2):
         trials.run_next(taken_over)
     assert [t.state for t in trials.runs()] == [TrialState.FAIL] * 2
-
-    def wrong(trial, index):
-        raise ValueError("a fault of ours")
-
     with pytest.raises(ValueError, match="a fault of ours"):
-        trials.run_next(wrong)
+        trials.run_next(Mock(side_effect=ValueError("a fault of ours")))
 
 
 # ---- progress ------------------------------------------------------------------------------------

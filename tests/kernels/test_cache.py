@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from llvmlite import binding, ir
@@ -139,16 +140,12 @@ def test_a_file_of_another_user_is_not_used(folder, compiled, monkeypatch):
     assert cache._read(kept) is None
 
 
-def unknown(number):
-    raise KeyError(number)
-
-
 @pytest.mark.parametrize(
     "change",
     [
         *(("setenv", "SEQMODEL_CACHE", place) for place in ("", "/dev/null/kernels", "/dev/null")),
         # Without a home, newer versions of platformdirs raise an error, older ones return ~.
-        ("setattr", pwd, "getpwuid", unknown),
+        ("setattr", pwd, "getpwuid", Mock(side_effect=KeyError)),
         ("setattr", cache, "user_cache_path", lambda name: Path("~/.cache", name)),
     ],
 )
@@ -165,10 +162,7 @@ def test_without_a_folder_everything_is_compiled(tmp_path, monkeypatch, compiled
 
 
 def test_a_full_disk_is_not_an_error(folder, monkeypatch):
-    def full(descriptor):
-        raise OSError(28, os.strerror(28))
-
-    monkeypatch.setattr(os, "fsync", full)
+    monkeypatch.setattr(os, "fsync", Mock(side_effect=OSError(28, "No space left on device")))
     assert result(Library(adding(2)), "add", 1) == 3
     assert list(folder.iterdir()) == []
 
@@ -195,10 +189,7 @@ def test_files_unused_for_a_month_are_removed(folder):
 
 
 def test_a_read_only_cache_is_used(folder, compiled, monkeypatch):
-    def read_only(path):
-        raise OSError(30, os.strerror(30))
-
     Library(adding(2))
-    monkeypatch.setattr(os, "utime", read_only)
+    monkeypatch.setattr(os, "utime", Mock(side_effect=OSError(30, "Read-only file system")))
     assert result(Library(adding(2)), "add", 1) == 3
     assert len(compiled) == 1

@@ -1,5 +1,7 @@
 """Outputs with random weights, none of which is 0, and random frames for them to score."""
 
+from functools import partial
+
 import numpy as np
 import torch
 from onsets import as_frames, random_states
@@ -33,13 +35,18 @@ def nade(notes, width, *, hidden=5, end=False, onsets=False, dtype=torch.float64
     return output
 
 
-def categorical(*, frame_size=3, hidden=9):
+def drawn(make, weights, biases):
+    """An output in float64 whose linear layer is drawn with these deviations."""
     torch.manual_seed(0)
-    output = CategoricalOutput(hidden, frame_size, 256).double()
+    output = make().double()
     with torch.no_grad():
-        output.linear.weight.normal_(0, 1)
-        output.linear.bias.normal_(0, 2)
+        output.linear.weight.normal_(0, weights)
+        output.linear.bias.normal_(0, biases)
     return output
+
+
+def categorical(*, frame_size=3, hidden=9):
+    return drawn(partial(CategoricalOutput, hidden, frame_size, 256), 1, 2)
 
 
 def mu_law_rows(rows, pieces=2, *, frame_size=3, hidden=9):
@@ -51,24 +58,14 @@ def mu_law_rows(rows, pieces=2, *, frame_size=3, hidden=9):
 
 def gaussian(*, frame_size=4, components=5, hidden=7, spread=1.0):
     """Parameters differ from row to row and component to component."""
-    torch.manual_seed(0)
-    output = GaussianMixtureOutput(
-        hidden, frame_size, components, mean=MEAN, deviation=DEVIATION, context=C
-    ).double()
-    with torch.no_grad():
-        output.linear.weight.normal_(0, 0.5 * spread)
-        output.linear.bias.normal_(0, spread)
-    return output
+    data = {"mean": MEAN, "deviation": DEVIATION, "context": C}
+    make = partial(GaussianMixtureOutput, hidden, frame_size, components, **data)
+    return drawn(make, 0.5 * spread, spread)
 
 
 def sample_logistic(*, frame_size=3, components=4, hidden=9, end=False):
     """Components are unlike each other."""
-    torch.manual_seed(0)
-    output = SampleLogisticOutput(hidden, frame_size, components, end=end).double()
-    with torch.no_grad():
-        output.linear.weight.normal_(0, 0.3)
-        output.linear.bias.normal_(0, 1)
-    return output
+    return drawn(partial(SampleLogisticOutput, hidden, frame_size, components, end=end), 0.3, 1)
 
 
 def anchored_rows(rows, pieces=2, *, frame_size=3, hidden=9, level=None):

@@ -51,16 +51,6 @@ def not_loaded(path, *parts):
     refused(lambda: load_checkpoint(path), path, *parts)
 
 
-def test_tensors_may_share_memory(tmp_path):
-    """Guards against a run that cannot be saved because the user's module ties two weights."""
-    tied = torch.arange(6.0).view(2, 3)
-    save_checkpoint(tmp_path / "tied", {"model.U": tied, "model.V": tied, "model.b": tied[0]}, {})
-    tensors, _ = load_checkpoint(tmp_path / "tied")
-    assert tensors["model.U"].equal(tied)
-    assert tensors["model.V"].equal(tied)
-    assert tensors["model.b"].equal(tied[0])
-
-
 def test_the_layout_is_stable(path):
     """What safetensors alone reads from it; a new layout needs a new version."""
     assert_same(load_checkpoint(path))
@@ -75,13 +65,14 @@ def test_the_layout_is_stable(path):
         assert array.tobytes() == TENSORS[name].numpy().tobytes()
 
 
-def test_views_and_parameters_are_saved_as_they_look(tmp_path):
-    """safetensors refuses views that share memory, and a transpose is not contiguous."""
+def test_tensors_that_share_memory_are_saved_as_they_look(tmp_path):
+    """safetensors refuses them, as where the user's module ties two weights, and transposes."""
     matrix = torch.nn.Parameter(torch.arange(6.0).reshape(2, 3))
-    save_checkpoint(tmp_path / "x", {"t": matrix.T, "rows": matrix[:1]}, {})
-    tensors, _ = load_checkpoint(tmp_path / "x")
-    np.testing.assert_array_equal(tensors["t"], np.arange(6.0).reshape(2, 3).T)
-    np.testing.assert_array_equal(tensors["rows"], [[0, 1, 2]])
+    given = {"model.U": matrix, "model.V": matrix, "model.b": matrix[0], "t": matrix.T}
+    save_checkpoint(tmp_path / "x", given, {})
+    found, _ = load_checkpoint(tmp_path / "x")
+    assert found.keys() == given.keys()
+    assert all(found[name].equal(tensor) for name, tensor in given.items())
 
 
 def test_content_that_is_not_json_is_not_written(tmp_path):

@@ -11,6 +11,7 @@ from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -212,11 +213,7 @@ def test_a_killed_run_resumes_from_its_last_checkpoint(tmp_path, training, whole
 def test_a_run_killed_before_a_save_was_due_resumes(tmp_path, make_config, dataset, run_folder):
     """Also one started from other weights, which are not given again on --resume."""
     config, start = make_config(end=True, hidden=7, epochs=1), load_run(run_folder)
-
-    def killed(tick):
-        raise KeyboardInterrupt
-
-    arguments = config, dataset, tmp_path / "run"
+    arguments, killed = (config, dataset, tmp_path / "run"), Mock(side_effect=KeyboardInterrupt)
     with pytest.raises(KeyboardInterrupt):
         train_run(*arguments, listener=Listener(tick=killed), init_from=start)
     train_run(*arguments, resume=True)

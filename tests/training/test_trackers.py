@@ -3,6 +3,7 @@
 import io
 import shutil
 import wave
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -182,11 +183,8 @@ def test_trackers_watch_and_only_the_listener_ends_the_run(dataset, make_config,
 
 def test_what_a_tracker_says_in_our_words_stays(tmp_path):
     """Guards the error of a full disk against being told as a fault of the tracker."""
-
-    def refuse(*values):
-        raise SeqmodelError("cannot write a: no space left on device")
-
-    trackers = {"mine": lambda config, folder: Listener(epoch=refuse)}
+    full = Mock(side_effect=SeqmodelError("cannot write a: no space left on device"))
+    trackers = {"mine": lambda config, folder: Listener(epoch=full)}
     listener = with_trackers(Listener(), trackers, Config(), tmp_path)
     with pytest.raises(SeqmodelError, match=r"^cannot write a: no space left on device$"):
         listener.epoch({}, False)

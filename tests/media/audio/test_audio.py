@@ -37,6 +37,14 @@ def read(path, rate=None):
         return np.concatenate(blocks), recording.remarks
 
 
+def assert_read(data, path, expected, *remarks, atol=0.0):
+    """That a file of these bytes holds these samples, and with what remarks."""
+    path.write_bytes(data)
+    found, told = read(path)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=atol)
+    assert told == [*remarks]
+
+
 def reason(path, rate=None):
     with pytest.raises(SourceError) as caught:
         read(path, rate)
@@ -268,15 +276,9 @@ def test_what_surrounds_the_sound_loses_no_sample_and_is_none(tmp_path, kind):
         data = made(path, voice(samples))
         whole, remarks = read(path)
         assert (len(whole), remarks) == (samples, [])
-        for name, behind in BEHIND.items():
-            path.write_bytes(data + behind)
-            found, remarks = read(path)
-            np.testing.assert_array_equal(found, whole, err_msg=name)
-            assert remarks == [], name
-        path.write_bytes(ID3V2 + FOOTED + data + ID3V1)
-        found, remarks = read(path)
-        np.testing.assert_array_equal(found, whole)
-        assert remarks == []
+        for behind in BEHIND.values():
+            assert_read(data + behind, path, whole)
+        assert_read(ID3V2 + FOOTED + data + ID3V1, path, whole)
 
 
 def put(data, place, new):
@@ -315,12 +317,9 @@ def test_a_size_that_was_never_filled_in_hides_no_sound(tmp_path, kind, whole, c
         if kind in WHOLE and whole is not None:
             at, outer = WHOLE[kind]
             lying = put(lying, at, ones[outer[1]] if whole else struct.pack(outer, 0))
-        path.write_bytes(lying)
-        found, remarks = read(path)
-        np.testing.assert_array_equal(found, samples)
         there = 4 * len(samples)
         said = f"its header claims 0 bytes but {there:,} are there; read to the end"
-        assert remarks == ([] if claim else [said])
+        assert_read(lying, path, samples, *([] if claim else [said]))
 
 
 @pytest.mark.parametrize("kind", ["wav", "aiff", "w64"])
@@ -333,10 +332,8 @@ def test_a_low_size_in_a_file_never_closed_hides_no_sound(tmp_path, kind):
     path.write_bytes(low)  # the size of the whole is right, and so, perhaps, is this one
     assert len(read(path)[0]) == 500
     at, outer = WHOLE[kind]
-    path.write_bytes(put(low, at, struct.pack(outer, 0)))
-    found, (remark,) = read(path)
-    np.testing.assert_array_equal(found, samples)
-    assert remark == f"its header claims 1,000 bytes but {2 * BLOCK:,} are there; read to the end"
+    said = f"its header claims 1,000 bytes but {2 * BLOCK:,} are there; read to the end"
+    assert_read(put(low, at, struct.pack(outer, 0)), path, samples, said)
 
 
 CHUNK = {
@@ -378,10 +375,7 @@ def test_a_flac_is_read_whole_however_many_samples_it_claims(tmp_path, claim, re
     head, frames = flac_parts(path)
     bits = int.from_bytes(head[18:26], "big") >> 36 << 36  # rate, channels, bits; then 36 bits
     head = put(head, 18, (bits | claim).to_bytes(8, "big"))
-    path.write_bytes(head + frames)
-    found, told = read(path)
-    np.testing.assert_array_equal(found, whole)
-    assert told == remarks
+    assert_read(head + frames, path, whole, *remarks)
     for behind in (ID3V1, bytes(5000)):
         path.write_bytes(head + frames + behind)
         np.testing.assert_array_equal(read(path)[0], whole)
@@ -431,10 +425,7 @@ def test_an_mp3_of_no_bytes_is_read_once(tmp_path):
     whole, _ = read(path)
     size_at = max(data.find(b"Xing"), data.find(b"Info")) + 12
     data[size_at : size_at + 4] = bytes(4)
-    path.write_bytes(data)
-    found, remarks = read(path)
-    np.testing.assert_array_equal(found, whole)
-    assert remarks == []
+    assert_read(data, path, whole)
 
 
 @pytest.mark.parametrize("kind", ["mp3", "ogg", "opus"])
@@ -442,15 +433,12 @@ def test_files_joined_to_one_are_read_one_after_another(tmp_path, kind):
     """`cat a.mp3 b.mp3`, or a recorded stream: all but the first used to be left out."""
     path = tmp_path / f"a.{kind}"
     parts = [(made(path, voice(n, seed=n)), read(path)[0]) for n in (9000, 20_000, 300)]
-    path.write_bytes((ID3V1 + ID3V2 if kind == "mp3" else b"").join(data for data, _ in parts))
-    found, remarks = read(path)
-    np.testing.assert_allclose(found, np.concatenate([part for _, part in parts]), atol=2e-7)
-    assert remarks == ["contains 3 files; read as one"]
+    data, sounds = zip(*parts, strict=True)
+    joined = (ID3V1 + ID3V2 if kind == "mp3" else b"").join(data)
+    assert_read(joined, path, np.concatenate(sounds), "contains 3 files; read as one", atol=2e-7)
     other = made(tmp_path / f"b.{kind}", voice(5000, 2))
-    path.write_bytes(parts[0][0] + other + parts[1][0])
-    found, remarks = read(path)
-    np.testing.assert_allclose(found, parts[0][1], atol=2e-7)
-    assert remarks == ["contains another file, which cannot be read as part of it"]
+    said = "contains another file, which cannot be read as part of it"
+    assert_read(data[0] + other + data[1], path, sounds[0], said, atol=2e-7)
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, OSError(5, "Input/output error")])
@@ -484,9 +472,9 @@ def test_the_sound_is_found_behind_a_chunk_of_odd_size_and_none_behind_a_lying_o
     place, form, _ = sizes("wav", data)
     lying = put(data, place, struct.pack(form, 0))
     begin = place - 4
-    path.write_bytes(lying[:begin] + b"note" + struct.pack(form, 3) + b"abc\0" + lying[begin:])
-    found, remarks = read(path)
-    np.testing.assert_array_equal(found, samples)
-    assert len(remarks) == 1
+    chunk = b"note" + struct.pack(form, 3) + b"abc\0"
+    there = 2 * len(samples)
+    said = f"its header claims 0 bytes but {there:,} are there; read to the end"
+    assert_read(lying[:begin] + chunk + lying[begin:], path, samples, said)
     path.write_bytes(b"RIFF\0\0\0\0WAVEjunk\xff\xff\xff\x7f" + wav())
     assert reason(path).startswith("cannot be read as audio (")

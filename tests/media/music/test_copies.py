@@ -9,7 +9,6 @@ from seqmodel.media.music import copies
 from seqmodel.media.music.copies import longest_copies, shares_in_train
 from seqmodel.media.music.frames import PianoRollFrames
 from seqmodel.media.music.grid import Grid
-from seqmodel.media.music.published import read_published
 
 
 class Pieces(list):
@@ -92,21 +91,6 @@ def test_long_pieces_are_looked_for_one_by_one(monkeypatch):
     split = Pieces([np.zeros((length, 88), np.uint8) for length in (70, 80, 20, 30, 20, 5)])
     blocks = [names for names, _ in copies._query_blocks({"valid": split})]
     assert [len(names) for names in blocks] == [1, 1, 3, 1]
-
-
-@pytest.mark.parametrize(
-    ("name", "percent"),
-    [
-        ("JSB_Chorales", [3.89, 1.78, 1.78]),
-        ("Nottingham", [42.97, 4.77, 2.02]),
-        ("MuseData", [3.19, 0.39, 0.08]),
-        ("Piano_midi", [1.04, 0.19, 0.0]),
-    ],
-)
-def test_the_published_sets(shared_data, name, percent):
-    rolls = read_published(shared_data / f"music/rolls/{name}.mat").splits
-    found = shares_in_train({"valid": Pieces(rolls["valid"])}, Pieces(rolls["train"]))["valid"]
-    assert [round(100 * share, 2) for share in found.values()] == percent
 
 
 def test_drums_are_compared_as_they_stand():

@@ -1,5 +1,7 @@
 """Drawing into a MIDI file: which part is drawn anew, in which tracks and channels."""
 
+from dataclasses import replace
+
 import mido
 import numpy as np
 import pytest
@@ -18,6 +20,24 @@ from seqmodel.media.music.writing import velocities
 from seqmodel.media.samples import SampleRequest
 
 PLAIN = PianoRollFrames(Grid.of_beats(4))
+PARTS = replace(BEATS, marks={"part": Levels.of_names(("high", "low"))}, programs=(40, 32))
+
+
+def strike(frames, *some):
+    """Write notes (part, begin, end, row) into frames (T, 5 * 88), with velocity and timing."""
+    for part, begin, end, row in some:
+        frames[begin:end, row] = frames[begin, 88 + row] = 1
+        frames[begin, 176 + row] = part
+
+
+def drawn_parts(path, length, *some, until=None, into=None):
+    """The tracks of a file of so many frames that such notes replace, `until` a frame."""
+    frames, original = (
+        np.zeros((length, 5 * 88), np.uint8),
+        Original(path, PARTS, transposed=0, into=into),
+    )
+    strike(frames, *some)
+    return read(original.with_drawn(frames, stretch(length, 0, until or length))).tracks
 
 
 @pytest.fixture
@@ -242,17 +262,6 @@ def test_drawn_notes_have_the_program_of_a_melodic_instrument(tmp_path, second, 
     assert [m.program for m in after.tracks[-1] if m.type == "program_change"] == [drawn]
 
 
-@pytest.mark.parametrize("loud", [20, 70, 127])
-def test_drawn_notes_are_as_loud_as_those_they_replace(tmp_path, loud):
-    """Bars of a quiet song were redrawn at twice its loudness, and at 86 in one of 127."""
-    song = notes((480 * k, 480 * k + 480, 60, loud if 3 <= k < 8 else 1) for k in range(32))
-    path = save(tmp_path / "a.mid", [song])
-    states = np.zeros((128, 88), int)
-    states[range(16, 32, 2), 43] = 2
-    after = read(redrawn(path, stretch(128, 16, 32), states)[1])
-    assert velocities_in(after.tracks[-1]) == [loud] * 8
-
-
 def velocities_in(track):
     return [message.velocity for message in track if message.type == "note_on"]
 
@@ -409,15 +418,11 @@ def test_each_part_has_a_track_and_a_channel(song):
     banks = [mido.Message("control_change", channel=k, control=0, value=8) for k in range(2)]
     file.tracks[0][:0] = banks
     file.save(song)
-    marks = {"part": Levels.of_names(("high", "low"))}
-    frame = PianoRollFrames(Grid.of_beats(4), onsets=True, marks=marks, programs=(40, 32))
     for _ in range(2):
-        original = Original(song, frame, transposed=0)
+        original = Original(song, PARTS, transposed=0)
         frames = np.pad(original.frames, ((0, 0), (0, 3 * 88)))  # of part, velocity, timing
         frames[16:32] = 0
-        for part, key, begin in ((1, 50, 16), (2, 20, 24), (1, 52, 24)):
-            frames[begin : begin + 4, key] = frames[begin, 88 + key] = 1
-            frames[begin, 176 + key] = part
+        strike(frames, (1, 16, 20, 50), (2, 24, 28, 20), (1, 24, 28, 52))
         song.write_bytes(original.with_drawn(frames, stretch(len(frames), 16, 32)))
         tracks = mido.MidiFile(song).tracks[4:]
         assert [track.name for track in tracks] == ["drawn high", "drawn low"]
@@ -435,32 +440,21 @@ def test_a_part_is_as_loud_as_its_own_notes(song):
     low = notes([(3840, 4800, 60, 11)], channel=5)
     tracks = [[(0, mido.MetaMessage("track_name", name="low")), *low], notes([(0, 960, 60, 99)])]
     save(song, tracks)
-    marks = {"part": Levels.of_names(("high", "low"))}
-    frame = PianoRollFrames(Grid.of_beats(4), onsets=True, marks=marks, programs=(40, 32))
-    frames = np.zeros((40, 5 * 88), np.uint8)
-    for part, key in ((1, 40), (2, 39)):
-        frames[:4, key] = frames[0, 88 + key] = 1
-        frames[0, 176 + key] = part
-    drawn = read(Original(song, frame, transposed=0).with_drawn(frames, stretch(40, 0, 8)))
-    assert [velocities_in(track) for track in drawn.tracks[2:]] == [[99], [11]]
+    _, _, *drawn = drawn_parts(song, 40, (1, 0, 4, 40), (2, 0, 4, 39), until=8)
+    assert [velocities_in(track) for track in drawn] == [[99], [11]]
 
 
 def test_a_track_without_a_sound_gets_that_of_the_notes_replaced(song):
     """Not a piano, if the run knows parts, whose programs are for tracks of their own."""
     sound = [
         mido.Message("control_change", control=0, value=3),
-        mido.Message("program_change", program=40),
+        mido.Message("program_change", program=41),
     ]
     save(song, [[*((0, m) for m in sound), *notes([(0, 960, 60)])], []])
-    marks = {"part": Levels.of_names(("high", "low"))}
-    frame = PianoRollFrames(Grid.of_beats(4), onsets=True, marks=marks, programs=(73, 32))
-    frames = np.zeros((8, 5 * 88), np.uint8)
-    frames[:4, 40] = frames[0, 88 + 40] = frames[0, 176 + 40] = 1
-    original = Original(song, frame, transposed=0, into="2")
-    drawn = read(original.with_drawn(frames, stretch(8, 0, 8))).tracks[1]
+    _, drawn = drawn_parts(song, 8, (1, 0, 4, 40), into="2")
     assert [m.bytes()[1:] for m in drawn if m.type in ("control_change", "program_change")] == [
         [0, 3],
-        [40],
+        [41],
     ]
 
 
@@ -481,16 +475,11 @@ def test_what_follows_a_rest_has_the_accents_of_its_metre(tmp_path):
 def test_parts_that_share_a_channel_lose_no_note(tmp_path):
     """Guards against notes of a key dropped where a part written before has a later one."""
     path = save(tmp_path / "full.mid", [note(0, 960, 60 + k, k) for k in range(16)])
-    marks = {"part": Levels.of_names(("high", "low"))}
-    frame = PianoRollFrames(Grid.of_beats(4), onsets=True, marks=marks, programs=(40, 32))
-    frames = np.zeros((12, 5 * 88), np.uint8)
-    for part, begin in ((2, 0), (1, 2), (2, 6), (1, 8)):
-        frames[begin : begin + 2, 50] = frames[begin, 88 + 50] = 1
-        frames[begin, 176 + 50] = part
-    drawn = read(Original(path, frame, transposed=0).with_drawn(frames, stretch(12, 0, 12)))
-    assert [len(notes_of(track)) for track in drawn.tracks[16:]] == [2, 2]
+    some = [(part, begin, begin + 2, 50) for part, begin in ((2, 0), (1, 2), (2, 6), (1, 8))]
+    drawn = drawn_parts(path, 12, *some)[16:]
+    assert [len(notes_of(track)) for track in drawn] == [2, 2]
     # As a player merges them, none ends where the next begins.
-    played = [each[:2] for each in notes_of(mido.merge_tracks(drawn.tracks[16:]))]
+    played = [each[:2] for each in notes_of(mido.merge_tracks(drawn))]
     assert played == [(0, 239), (240, 480), (720, 959), (960, 1200)]
 
 
@@ -502,17 +491,8 @@ def test_without_a_free_channel_a_part_has_that_of_its_notes(tmp_path):
         for k in range(16)
     ]
     path = save(tmp_path / "full.mid", tracks)
-    marks = {"part": Levels.of_names(("high", "low"))}
-    frame = PianoRollFrames(Grid.of_beats(4), onsets=True, marks=marks, programs=(40, 32))
-    frames = np.zeros((8, 5 * 88), np.uint8)
-    for part, row in ((1, 50), (2, 20)):
-        frames[:2, row] = frames[0, 88 + row] = 1
-        frames[0, 176 + row] = part
-    drawn = read(Original(path, frame, transposed=0).with_drawn(frames, stretch(8, 0, 8)))
-    assert [notes_of(track) for track in drawn.tracks[16:]] == [
-        [(0, 240, 71, 5)],
-        [(0, 240, 41, 3)],
-    ]
+    *_, high, low = drawn_parts(path, 8, (1, 0, 2, 50), (2, 0, 2, 20))
+    assert (notes_of(high), notes_of(low)) == ([(0, 240, 71, 5)], [(0, 240, 41, 3)])
 
 
 @pytest.mark.parametrize("into", ["1", "2"])

@@ -41,36 +41,6 @@ from seqmodel.media.music.placing import place
 STRIKE, RELEASE = b"\x00\x90\x3c\x40", b"\x0a\x80\x3c\x40"
 
 
-FAR = 720 + 16 * 480
-LATER = FAR + 1  # beyond the pause after which a key owes no off
-
-
-@pytest.mark.parametrize(
-    ("ticks", "notes"),
-    [
-        # Notes in a row, each struck before the last one's off: at its tick, or one early.
-        ([0, 480, -480, 960, -960, -1440], [(0, 480), (480, 960), (960, 1440)]),
-        ([0, 479, -480, 959, -960, -1440], [(0, 479), (479, 959), (959, 1440)]),
-        # One that hangs, and notes that end by themselves all the same.
-        ([0, 480, -720, 960, -1200], [(0, 480), (480, 720), (960, 1200)]),
-        # It does not wait for an off too many after a pause, at the end of the piece.
-        (
-            [0, 480, -720, LATER, -LATER - 9, -LATER - 9],
-            [(0, 480), (480, 720), (LATER, LATER + 9)],
-        ),
-        ([0, 480, -720, FAR, -FAR - 9, -FAR - 9], [(0, 480), (480, FAR), (FAR, FAR + 9)]),
-        ([0, -LATER, -LATER - 9], [(0, LATER)]),  # a long note is none that hangs
-        # A long note in one voice and short ones in another.
-        ([0, 100, -150, 200, -250, -300], [(0, 100), (100, 200), (200, 300)]),
-        ([-5, 10, 10, -20, -30, -40, 50, -50], [(10, 10), (10, 30), (50, 50)]),
-    ],
-)
-def test_an_off_ends_the_note_that_it_belongs_to(ticks, notes):
-    """Guards notes struck again at or just before their offs, as notation programs write them."""
-    score = read_score(midi_file(events(*ticks)))
-    assert [note[:2] for note in notes_of(score)] == notes
-
-
 def test_the_pause_is_as_long_in_real_time():
     """16 beats are 8 s at 120 beats per minute: guards SMPTE time, where a unit is three frames."""
     for seconds, last in ((8, 38), (8.01, 29)):  # 25 frames a second, 40 ticks each
@@ -426,7 +396,8 @@ def test_rolls_match_exact_fractions():
 
 @pytest.mark.parametrize("restrike", RULES)
 def test_pedals_hold_notes_as_message_by_message(restrike):
-    """Guards channels over tracks, order within a tick, strikes, drums, pedals left down."""
+    """Guards channels over tracks, order within a tick, drums, pedals left down, and notes struck
+    again at or just before their offs, as notation programs write them."""
     draw, held = Random(1), 0
     for _ in range(60):
         data = drawn_file(draw, (60, 61), pedals=0.2)

@@ -11,7 +11,6 @@ from kept_files import (
     BEATS,
     DRUMS,
     check_kept,
-    is_note,
     notes_of,
     others,
     read,
@@ -29,20 +28,6 @@ from seqmodel.media.music.grid import Grid
 from seqmodel.media.music.midi import read_events, read_score
 from seqmodel.media.music.original import Original
 from seqmodel.media.music.placing import place
-
-
-def test_notes_out_of_reach_stay_message_for_message(song):
-    """With their velocities, of offs as well: only what sounds from C5 up is drawn anew."""
-    _, data = redrawn(song, stretch(64, 16, 32, low=72))
-    before, after = mido.MidiFile(song), read(data)
-    assert len(after.tracks) == 4  # for silence there is no track
-    for number in (0, 2, 3):
-        assert timed(before.tracks[number]) == timed(after.tracks[number])
-    assert timed(after.tracks[1]) == [
-        (tick, message)
-        for tick, message in timed(before.tracks[1])
-        if not (is_note(message) and 1920 <= tick < 3840 and message.note == 72)
-    ]
 
 
 def test_a_note_that_lasts_into_what_is_drawn(song):
