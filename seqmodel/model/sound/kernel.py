@@ -107,7 +107,7 @@ def _kernel(predictors: Predictors, dtype: torch.dtype, lanes: int) -> Kernel:
             Array("noise", ("T", "B"), dtype, optional=True),
             Array("kept", ("B", memory)),
             Array("known", (known,)),
-            Array("strengths", ("3",)),
+            Array("strengths", ("4",)),
             Array("ends", ("B",), torch.int64, optional=True),
             Array("x", ("T", "B", inputs), dtype),
             Array("work", (THREADS, "S", f"{lanes}"), optional=True),
@@ -462,7 +462,8 @@ def write_anchor(memory: Any, known: Any, strengths: Any, x: Any, T: Any, t: Any
         period = limited_node(octaves + (NODES - 1), NODES)
         voice = between(known[VOICES + node_below(period, NODES) :], 1, 0, period, NODES)
         sharper = max(level_of(memory, "sharp", p) / known[2], 1.0)
-        anchor = anchor * exp(-strength * log(sharper))
+        louder = max(level_of(memory, "loud", p) / strengths[3], 1.0)
+        anchor = anchor * exp(-strength * (log(sharper) + OUTSIDE * log(louder)))
         loudness = log(level_of(memory, "loud", p))
         place = limited_node(loudness * (1 / LOG_2), NODES)
         ranges = known[RANGES + node_below(place, NODES) * 2 * M :]
