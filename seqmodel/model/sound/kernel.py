@@ -36,6 +36,7 @@ from seqmodel.model.sound.steering import (
     MAX_FOLLOWED,
     MAX_KEPT_UP,
     MAX_LOUDER,
+    MAX_SOFTER,
     MOMENTS,
     NODES,
     OUTSIDE,
@@ -462,8 +463,7 @@ def write_anchor(memory: Any, known: Any, strengths: Any, x: Any, T: Any, t: Any
         period = limited_node(octaves + (NODES - 1), NODES)
         voice = between(known[VOICES + node_below(period, NODES) :], 1, 0, period, NODES)
         sharper = max(level_of(memory, "sharp", p) / known[2], 1.0)
-        louder = max(level_of(memory, "loud", p) / strengths[3], 1.0)
-        anchor = anchor * exp(-strength * (log(sharper) + OUTSIDE * log(louder)))
+        anchor = anchor * exp(-strength * log(sharper))
         loudness = log(level_of(memory, "loud", p))
         place = limited_node(loudness * (1 / LOG_2), NODES)
         ranges = known[RANGES + node_below(place, NODES) * 2 * M :]
@@ -476,6 +476,8 @@ def write_anchor(memory: Any, known: Any, strengths: Any, x: Any, T: Any, t: Any
             pull += (min(max(k, low), high) - k) * OUTSIDE * b
         dc = memory[p.starts["dc"]]
         pull += (min(max(dc, -strengths[2]), strengths[2]) - dc) * OUTSIDE
+        softer = anchor * max(1.0 - strengths[3] / level_of(memory, "loud", p), 0.0) * OUTSIDE
+        pull -= min(max(softer, -MAX_SOFTER * level), MAX_SOFTER * level)
         push = between(known[PUSHES + node_below(place, NODES) :], 1, 0, place, NODES)
         if p.combinations > 0:
             afforded = known[RANGES + NODES * 2 * M] * guidance

@@ -5,9 +5,10 @@ sample costs about 0.005 nats, and adds 14 dB in a tenth of a second. So the out
 is moved a little, which costs the likelihood about as little:
 
     level  <-  min(level, roughest + initial) exp(s push)
-    anchor <-  anchor (min(1, sharpest / sharp) min(1, loudest / loud)^OUTSIDE)^s
+    anchor <-  anchor min(1, sharpest / sharp)^s
                + s (OUTSIDE sum_m (nearest_m - k_m) b_m + peak (1 - peak) voice echo)
                + s OUTSIDE (min(|dc|, most_dc) sign(dc) - dc)
+               - s OUTSIDE anchor max(0, 1 - loudest / loud)
 
 and, if a piece's labels are known and train's recordings differ by label, also
 
@@ -26,7 +27,8 @@ difference of the two slopes: iterative Boltzmann inversion (Reith, Puetz, Muell
 sharp is the recent mean difference of neighbouring samples, sharpest what it hardly exceeds in
 train: adaptive predictors that read their own samples may ring ever louder, within milliseconds.
 At high rates even loud low tones are not sharp, and their errors too small for push to soften them:
-loud is the recent mean size of the samples, loudest what it hardly exceeds in train.
+loud is the recent mean size of the samples, loudest what it hardly exceeds in train. That pull is
+at most `MAX_SOFTER` levels, so that recordings louder than train cost little.
 
 roughest is what the level hardly exceeds in train. Without this limit, large errors lead to larger
 ones until the sound clips, where nearly all of it is predictable: in chords of a piano the level is
@@ -72,6 +74,8 @@ OUTSIDE = 0.1
 MAX_FOLLOWED, LOUDER, MAX_LOUDER = 0.15, 0.05, 0.3
 """The most the anchor moves towards the labels' course, as a share of its level; how much the
 level's logarithm is raised per factor e by which the sound is too soft for it, and the most."""
+MAX_SOFTER = 0.5
+"""The most the anchor is moved where the sound is too loud, as a share of its level."""
 GUIDANCE, MAX_KEPT_UP = 4.0, 3.0
 """The guidance of samples by default, and the most by which it multiplies voices; chosen by figures
 in docs/results/labels.md."""
