@@ -69,7 +69,7 @@ def steered_by_hand(rate, roughest, anchor, level, loud, sharp, dc, lattice, t, 
     pull = OUTSIDE * (np.minimum(np.maximum(k, low), high) - k) @ b
     pull += OUTSIDE * (np.clip(dc, -MOST_DC, MOST_DC) - dc)
     anchor = anchor * min(1, 200 / sharp) ** 1.5
-    pull -= np.clip(OUTSIDE * anchor * max(0, 1 - LOUDEST / loud), -level / 2, level / 2)
+    pull -= np.clip(OUTSIDE * anchor * max(0, 1 - LOUDEST / loud), -level, level)
     moved = anchor + 1.5 * (pull + peak * (1 - peak) * voice * echo)
     level = min(level, roughest + 1000 * forgetting(rate, 0.00625) ** (t + 1))
     return [np.clip(moved, -32768, 32767) / 32768, level * math.exp(1.5 * push) / 32768]

@@ -36,7 +36,6 @@ from seqmodel.model.sound.steering import (
     MAX_FOLLOWED,
     MAX_KEPT_UP,
     MAX_LOUDER,
-    MAX_SOFTER,
     MOMENTS,
     NODES,
     OUTSIDE,
@@ -477,7 +476,7 @@ def write_anchor(memory: Any, known: Any, strengths: Any, x: Any, T: Any, t: Any
         dc = memory[p.starts["dc"]]
         pull += (min(max(dc, -strengths[2]), strengths[2]) - dc) * OUTSIDE
         softer = anchor * max(1.0 - strengths[3] / level_of(memory, "loud", p), 0.0) * OUTSIDE
-        pull -= min(max(softer, -MAX_SOFTER * level), MAX_SOFTER * level)
+        pull -= min(max(softer, -level), level)
         push = between(known[PUSHES + node_below(place, NODES) :], 1, 0, place, NODES)
         if p.combinations > 0:
             afforded = known[RANGES + NODES * 2 * M] * guidance

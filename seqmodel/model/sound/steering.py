@@ -8,7 +8,7 @@ is moved a little, which costs the likelihood about as little:
     anchor <-  anchor min(1, sharpest / sharp)^s
                + s (OUTSIDE sum_m (nearest_m - k_m) b_m + peak (1 - peak) voice echo)
                + s OUTSIDE (min(|dc|, most_dc) sign(dc) - dc)
-               - s OUTSIDE anchor max(0, 1 - loudest / loud)
+               - s min(level, OUTSIDE |anchor| max(0, 1 - loudest / loud)) sign(anchor)
 
 and, if a piece's labels are known and train's recordings differ by label, also
 
@@ -27,8 +27,8 @@ difference of the two slopes: iterative Boltzmann inversion (Reith, Puetz, Muell
 sharp is the recent mean difference of neighbouring samples, sharpest what it hardly exceeds in
 train: adaptive predictors that read their own samples may ring ever louder, within milliseconds.
 At high rates even loud low tones are not sharp, and their errors too small for push to soften them:
-loud is the recent mean size of the samples, loudest what it hardly exceeds in train. That pull is
-at most `MAX_SOFTER` levels, so that recordings louder than train cost little.
+loud is the recent mean size of the samples, loudest what it hardly exceeds in train. This pull
+is at most a level, so that recordings louder than train cost little.
 
 roughest is what the level hardly exceeds in train. Without this limit, large errors lead to larger
 ones until the sound clips, where nearly all of it is predictable: in chords of a piano the level is
@@ -74,8 +74,6 @@ OUTSIDE = 0.1
 MAX_FOLLOWED, LOUDER, MAX_LOUDER = 0.15, 0.05, 0.3
 """The most the anchor moves towards the labels' course, as a share of its level; how much the
 level's logarithm is raised per factor e by which the sound is too soft for it, and the most."""
-MAX_SOFTER = 0.5
-"""The most the anchor is moved where the sound is too loud, as a share of its level."""
 GUIDANCE, MAX_KEPT_UP = 4.0, 3.0
 """The guidance of samples by default, and the most by which it multiplies voices; chosen by figures
 in docs/results/labels.md."""
