@@ -19,7 +19,7 @@ from seqmodel.runs.checkpoint import load_checkpoint, save_checkpoint
 __all__ = ["guarded"]  # buffers are guarded in every test here
 
 CPU = torch.device("cpu")
-OFFSET, OUTSIDE, MOST_DC, LOUDEST = 1e-9, 0.1, 5.0, 300.0
+OFFSET, OUTSIDE, MOST_DC, LOUDEST = 1e-9, 0.1, 5.0, 100.0
 
 
 def known_at(rate, roughest=2 * FULL):
