@@ -57,8 +57,8 @@ def load_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         if _checksum(tensors, text) != metadata.text("sha256"):
             raise ValueError("another checksum")
         for name in [name for name in tensors if name.endswith("encoder.known")]:
-            # Runs on sound from before the mean was measured.
-            tensors.setdefault(name.removesuffix("known") + "most_dc", torch.zeros(1).double())
+            for limit in ("most_dc", "loudest"):  # runs on sound from before it was measured
+                tensors.setdefault(name.removesuffix("known") + limit, torch.zeros(1).double())
         return tensors, parsed(text)
 
 

@@ -51,6 +51,7 @@ def steer(encoder, draw):
     )  # fmt: skip
     encoder.known.copy_(known.packed())
     encoder.most_dc.fill_(5.0)
+    encoder.loudest.fill_(30.0)
 
 
 def song(length, *, onsets=False):

@@ -19,7 +19,7 @@ from seqmodel.runs.checkpoint import load_checkpoint, save_checkpoint
 __all__ = ["guarded"]  # buffers are guarded in every test here
 
 CPU = torch.device("cpu")
-OFFSET, OUTSIDE, MOST_DC = 1e-9, 0.1, 5.0
+OFFSET, OUTSIDE, MOST_DC, LOUDEST = 1e-9, 0.1, 5.0, 100.0
 
 
 def known_at(rate, roughest=2 * FULL):
@@ -30,7 +30,8 @@ def known_at(rate, roughest=2 * FULL):
     ranges = np.concatenate([low, low + random.uniform(0.1, 0.8, (16, M))], 1)
     tables = pushes, 0 * pushes, voices, 0 * voices, ranges
     tables = map(torch.from_numpy, tables)
-    return TrainingStatistics(0.2, 4.0, 200.0, roughest, *tables, strength=1.5, most_dc=MOST_DC)
+    limits = {"most_dc": MOST_DC, "loudest": LOUDEST}
+    return TrainingStatistics(0.2, 4.0, 200.0, roughest, *tables, strength=1.5, **limits)
 
 
 def start(rate, B):
@@ -67,7 +68,9 @@ def steered_by_hand(rate, roughest, anchor, level, loud, sharp, dc, lattice, t, 
     k, b = (each[t][:M] for each in lattice)
     pull = OUTSIDE * (np.minimum(np.maximum(k, low), high) - k) @ b
     pull += OUTSIDE * (np.clip(dc, -MOST_DC, MOST_DC) - dc)
-    moved = anchor * min(1, 200 / sharp) ** 1.5 + 1.5 * (pull + peak * (1 - peak) * voice * echo)
+    anchor = anchor * min(1, 200 / sharp) ** 1.5
+    pull -= np.clip(OUTSIDE * anchor * max(0, 1 - LOUDEST / loud), -level, level)
+    moved = anchor + 1.5 * (pull + peak * (1 - peak) * voice * echo)
     level = min(level, roughest + 1000 * forgetting(rate, 0.00625) ** (t + 1))
     return [np.clip(moved, -32768, 32767) / 32768, level * math.exp(1.5 * push) / 32768]
 
@@ -157,7 +160,7 @@ def test_a_limited_level_leaves_the_start_of_a_quiet_piece_alone():
     samples = torch.from_numpy(np.random.default_rng(3).integers(-3, 4, (1100, 1)) / FULL)
     samples[1000:] *= 3000
     old = unpacked(known._replace(roughest=0.0).packed(), 16)
-    old = old._replace(strength=known.strength, most_dc=known.most_dc)
+    old = old._replace(strength=known.strength, most_dc=MOST_DC, loudest=LOUDEST)
     without, limited = (
         compiled_inputs(predictors, each, samples, memory)[0]
         for each in (old, known._replace(roughest=6.0))
@@ -180,17 +183,17 @@ def test_a_memory_from_before_a_level_was_added_gets_a_place_for_it(added):
     assert torch.equal(encoder.restored(memory), memory)
 
 
-def test_a_run_from_before_the_mean_was_measured_has_no_limit_of_it(tmp_path):
+def test_a_run_from_before_mean_and_loudness_were_measured_has_no_limit_of_them(tmp_path):
     """Its average of the weights loads too, and is drawn from as before."""
     encoder, path = SoundEncoder(8000, 1, steering=1.0), tmp_path / "best.safetensors"
     names = ["model.encoder.known", "average.module.encoder.known"]
     save_checkpoint(path, dict.fromkeys(names, encoder.known), {})
     loaded, _ = load_checkpoint(path)
     for name in names:
-        encoder.most_dc.fill_(30)
+        encoder.most_dc.fill_(30), encoder.loudest.fill_(30)
         kept = {key.rsplit(".", 1)[1]: t for key, t in loaded.items() if key[:12] == name[:12]}
         encoder.load_state_dict(kept)
-        assert encoder.steered().most_dc == 2 * FULL
+        assert encoder.steered()[-2:] == (2 * FULL, 2 * FULL)
 
 
 @pytest.mark.usefixtures("two_threads")

@@ -84,6 +84,8 @@ def test_the_survey_says_how_loud_and_sharp_train_is():
     assert known.sharpest == pytest.approx(np.quantile(sharp, 0.9995))
     samples, kept = FULL * np.concatenate(pieces), forgetting(8000, 0.05) ** np.arange(1600)
     dc = (1 - kept[1]) * np.convolve(samples, kept)[:1600]
+    loud = mean_size(samples, forgetting(8000, 0.0125), 300) + 1
+    assert known.loudest == pytest.approx(np.quantile(loud, 0.9995))
     assert known.most_dc == pytest.approx(np.quantile(abs(dc), 0.9995))
     np.testing.assert_allclose(known.slopes, slopes.clip(-5, 5), atol=0.1)
     np.testing.assert_allclose(known.pushes, (0.06 * slopes).clip(-0.2, 0.2), atol=0.01)

@@ -452,9 +452,10 @@ def test_after_an_epoch_steering_is_corrected_by_what_is_drawn(steered, audio_da
     """In the average that is kept and scored, by its own samples: their seed is the run's."""
     model, train = load_run(steered).model, audio_dataset["train"]
     kept = unpacked(model.encoder.known.clone(), 16)
-    limit = float(model.encoder.most_dc)
+    limits = [float(limit) for limit in (model.encoder.most_dc, model.encoder.loudest)]
     model.encoder.start_at(train)
-    assert 0 < limit == float(model.encoder.most_dc) < 2 * 32768
+    assert limits == [float(model.encoder.most_dc), float(model.encoder.loudest)]
+    assert 0 < limits[0] < limits[1] < 2 * 32768
     first = unpacked(model.encoder.known.clone(), 16)
     frames = model.encoder.free_frames(train.frames)
     assert frames == train.frames // 16

@@ -513,6 +513,8 @@ def _features(
         voice = _between(g, known.voices.numpy()[:, np.newaxis], octaves)
         pull = pull + peak * (1.0 - peak) * voice * one_period_ago(0)
         softer = g("Pow", g("Min", known.sharpest / sharp, 1.0), strength)
+        louder = g("Max", 1.0 - known.loudest / loud, 0.0) * anchor * softer * steering.OUTSIDE
+        pull = pull - g("Min", g("Max", louder, -slow), slow)
         push = _between(g, known.pushes.numpy()[:, np.newaxis], place)
         for each in course:
             limit, share = steering.MAX_FOLLOWED, float(known.afforded)

@@ -30,7 +30,8 @@ DISTORTED_SHARE = 0.02
 """A piece with a larger share of its samples at full scale is distorted."""
 
 LOUD_POWER = 10.0
-"""A piece of more than this many times train's power, 10 dB, is too loud."""
+"""A piece of a second or more with over this many times train's power, 10 dB, is too loud; a single
+drum stroke may be."""
 
 
 class AudioSampling(Sampling):
@@ -104,7 +105,7 @@ class AudioSampling(Sampling):
                 f"{clipped / count:.0%} of the samples at full scale: train longer{lower} or, if "
                 "the recordings clip too, make them quieter and prepare them again"
             )
-        if louder > LOUD_POWER:
+        if louder > LOUD_POWER and count >= self._frame.rate:
             return f"{10 * math.log10(louder):.0f} dB louder than train: train longer{lower}"
         deviation = math.sqrt(max(0.0, squares / count - (total / count) ** 2))
         audible = deviation > SILENT_SHARE * self._frame.deviation

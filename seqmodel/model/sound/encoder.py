@@ -95,7 +95,9 @@ class SoundEncoder(nn.Module, Encoder):
         stages = self.predictors.reported_coefficients
         self.register_buffer("known", no_statistics(stages, combinations).packed())
         self.most_dc: Tensor
+        self.loudest: Tensor
         self.register_buffer("most_dc", torch.zeros(1).double())  # 0: not measured
+        self.register_buffer("loudest", torch.zeros(1).double())
 
     @classmethod
     def build(cls, config: Config, frame: FrameDefinition) -> Self:
@@ -112,6 +114,7 @@ class SoundEncoder(nn.Module, Encoder):
             known = known._replace(courses=followed, afforded=torch.ones(1).double())
         self.known.copy_(known.packed())
         self.most_dc.fill_(known.most_dc)
+        self.loudest.fill_(known.loudest)
 
     def free_frames(self, frames: int) -> int | None:
         """See `Encoder`: a share of train, if that is long enough."""
@@ -209,8 +212,12 @@ class SoundEncoder(nn.Module, Encoder):
 
     def _known(self, strength: float = 0.0) -> TrainingStatistics:
         known = unpacked(self.known.cpu(), self.predictors.reported_coefficients)
-        most_dc = float(self.most_dc) or known.most_dc
-        return known._replace(strength=strength, guidance=self._guidance, most_dc=most_dc)
+        return known._replace(
+            strength=strength,
+            guidance=self._guidance,
+            most_dc=float(self.most_dc) or known.most_dc,
+            loudest=float(self.loudest) or known.loudest,
+        )
 
     def _noise(self, T: int, memory: Tensor) -> tuple[Tensor | None, Tensor]:
         """The noise of T samples as multiples of their level (T, B), if any; and the new memory."""

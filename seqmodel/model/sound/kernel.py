@@ -107,7 +107,7 @@ def _kernel(predictors: Predictors, dtype: torch.dtype, lanes: int) -> Kernel:
             Array("noise", ("T", "B"), dtype, optional=True),
             Array("kept", ("B", memory)),
             Array("known", (known,)),
-            Array("strengths", ("3",)),
+            Array("strengths", ("4",)),
             Array("ends", ("B",), torch.int64, optional=True),
             Array("x", ("T", "B", inputs), dtype),
             Array("work", (THREADS, "S", f"{lanes}"), optional=True),
@@ -475,6 +475,8 @@ def write_anchor(memory: Any, known: Any, strengths: Any, x: Any, T: Any, t: Any
             pull += (min(max(k, low), high) - k) * OUTSIDE * b
         dc = memory[p.starts["dc"]]
         pull += (min(max(dc, -strengths[2]), strengths[2]) - dc) * OUTSIDE
+        softer = anchor * max(1.0 - strengths[3] / level_of(memory, "loud", p), 0.0) * OUTSIDE
+        pull -= min(max(softer, -level), level)
         push = between(known[PUSHES + node_below(place, NODES) :], 1, 0, place, NODES)
         if p.combinations > 0:
             afforded = known[RANGES + NODES * 2 * M] * guidance

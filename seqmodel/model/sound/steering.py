@@ -8,6 +8,7 @@ is moved a little, which costs the likelihood about as little:
     anchor <-  anchor min(1, sharpest / sharp)^s
                + s (OUTSIDE sum_m (nearest_m - k_m) b_m + peak (1 - peak) voice echo)
                + s OUTSIDE (min(|dc|, most_dc) sign(dc) - dc)
+               - s min(level, OUTSIDE |anchor| max(0, 1 - loudest / loud)) sign(anchor)
 
 and, if a piece's labels are known and train's recordings differ by label, also
 
@@ -25,6 +26,9 @@ difference of the two slopes: iterative Boltzmann inversion (Reith, Puetz, Muell
 
 sharp is the recent mean difference of neighbouring samples, sharpest what it hardly exceeds in
 train: adaptive predictors that read their own samples may ring ever louder, within milliseconds.
+At high rates even loud low tones are not sharp, and their errors too small for push to soften them:
+loud is the recent mean size of the samples, loudest what it hardly exceeds in train. This pull
+is at most a level, so that recordings louder than train cost little.
 
 roughest is what the level hardly exceeds in train. Without this limit, large errors lead to larger
 ones until the sound clips, where nearly all of it is predictable: in chords of a piano the level is
@@ -66,7 +70,7 @@ from torch import Tensor
 from seqmodel.model.sound.predictors import FULL
 
 OUTSIDE = 0.1
-"""How strongly coefficients and the mean are drawn back into the usual range."""
+"""How strongly coefficients, the mean and the loudness are drawn back into the usual range."""
 MAX_FOLLOWED, LOUDER, MAX_LOUDER = 0.15, 0.05, 0.3
 """The most the anchor moves towards the labels' course, as a share of its level; how much the
 level's logarithm is raised per factor e by which the sound is too soft for it, and the most."""
@@ -120,15 +124,17 @@ class TrainingStatistics(NamedTuple):
     most_dc: float = 2 * FULL
     """What the size of the recent mean hardly exceeds; twice full scale, no limit, where it was not
     measured; likewise, but stored beside the packed numbers."""
+    loudest: float = 2 * FULL
+    """What the level `loud` hardly exceeds; likewise."""
 
     def packed(self) -> Tensor:
-        """All numbers but the last three in one line, float64."""
+        """All numbers but the last four in one line, float64."""
         scalars = self.pushes.new_tensor(self[:4])
-        return torch.cat([scalars, *(table.flatten() for table in self[4:-3])])
+        return torch.cat([scalars, *(table.flatten() for table in self[4:-4])])
 
     def strengths(self) -> Tensor:
-        """(3,), the strength, the guidance and `most_dc`, float64."""
-        return self.pushes.new_tensor(self[-3:])
+        """(4,), the strength, the guidance, `most_dc` and `loudest`, float64."""
+        return self.pushes.new_tensor(self[-4:])
 
 
 def unpacked(numbers: Tensor, stages: int) -> TrainingStatistics:
@@ -137,7 +143,7 @@ def unpacked(numbers: Tensor, stages: int) -> TrainingStatistics:
     tables = numbers[4:RANGES].view(4, NODES)
     ranges, rest = numbers[RANGES:].tensor_split([NODES * 2 * stages])
     courses = rest[1:].view(-1, MOMENTS, stages + 1)
-    known = ranges.view(NODES, -1), rest[:1], courses, 0.0, 1.0, 2 * FULL
+    known = ranges.view(NODES, -1), rest[:1], courses, 0.0, 1.0, 2 * FULL, 2 * FULL
     return TrainingStatistics._make([*numbers[:3].tolist(), roughest, *tables, *known])
 
 

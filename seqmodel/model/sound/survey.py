@@ -36,8 +36,8 @@ FORCE, MAX_PUSH, GAIN = 0.06, 0.2, 0.03
 WIDTH, MAX_SLOPE = 0.6, 5.0
 """The width in octaves of the kernel that smooths the density of loudness; the steepest slope."""
 SHARPEST_QUANTILE, ROUGHEST_QUANTILE = 0.9995, 0.995
-"""The quantile of `sharp`, and of the size of `dc`, that are `sharpest` and `most_dc`; and that of
-`slow` that is `roughest`."""
+"""The quantile of `sharp`, `loud` and the size of `dc` that are `sharpest`, `loudest` and
+`most_dc`; and that of `slow` that is `roughest`."""
 
 VOICED, MIN_SHARE, VOICE_GAIN, MAX_VOICE = 0.3, 1e-3, 0.07, 2.0
 """The least periodicity of a voiced residual, and the least share of sound that a period counts
@@ -81,6 +81,7 @@ def survey(
     line = np.concatenate(kept)
     sharp = _level_after(np.abs(np.diff(line, prepend=0)), predictors.levels["sharp"])
     dc = np.abs(_level_after(line, predictors.levels["dc"]))
+    loud = _level_after(np.abs(line), predictors.levels["loud"])
     measured = _measured(line, predictors, known)
     slopes = _slopes(measured)
     begun = measured.level[len(measured.level) // 50 :]  # where levels have left their start
@@ -89,6 +90,7 @@ def survey(
         roughest=float(np.quantile(begun, ROUGHEST_QUANTILE)),
         pushes=(FORCE * slopes).clamp(-MAX_PUSH, MAX_PUSH),
         most_dc=float(np.quantile(dc, SHARPEST_QUANTILE)),
+        loudest=float(np.quantile(loud, SHARPEST_QUANTILE)),
         slopes=slopes,
         voices=2 ** (torch.arange(1 - NODES, 1, dtype=torch.float64) / AN_OCTAVE),
         periods=_log_periods(measured),
