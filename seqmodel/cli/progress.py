@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 SILENCE = 10.0
 """Without a terminal, seconds without a line until one reports progress."""
 LONG_SILENCE = 60.0
-"""The same for long work that also prints its own lines."""
+"""The same, but for the first of these lines, for long work that also prints its own."""
 BEAT = 1.0
 """Seconds between checks whether a line is due."""
 NEWS = 1 / 2
@@ -86,7 +86,7 @@ def _bar(what: str) -> Iterator[Display]:
 def _lines(what: str, silence: float) -> Iterator[Display]:
     """Plain lines: all that is said and, from a thread, after each `silence` the progress."""
     last_line_at = work_began = monotonic()
-    latest, finished, lock = [what], Event(), Lock()
+    latest, finished, lock, due = [what], Event(), Lock(), SILENCE
 
     def say(line: str) -> None:
         nonlocal last_line_at
@@ -100,10 +100,12 @@ def _lines(what: str, silence: float) -> Iterator[Display]:
         beat()
 
     def beat() -> None:
+        nonlocal due
         with lock:
-            if monotonic() - last_line_at >= silence:
+            if monotonic() - last_line_at >= due:
                 so_far = [f"{hms(monotonic() - work_began)} so far"] * (len(latest) == 1)
                 say("  ".join([*latest, *so_far]))
+                due = silence
 
     def watch() -> None:
         while not finished.wait(BEAT):

@@ -247,10 +247,10 @@ def work(
         pool.end()
         for member in pool.members.values():
             member.process.join()
+    if stop.signal is not None:  # which may have killed the server, too
+        raise InterruptError(f"stopped; {RESUME_HINT}", stop.signal)
     if pool.error is not None:
         raise pool.error
-    if stop.signal is not None:
-        raise InterruptError(f"stopped; {RESUME_HINT}", stop.signal)
     if pool.largest:
         say(f"a run takes up to {_gigabytes(pool.largest)} of memory")
 
@@ -307,9 +307,10 @@ class _Pool:
     def start(self) -> None:
         try:
             process, pipe = start(_process, self._task)
-        except (EOFError, ConnectionError) as error:
-            raise SeqmodelError(f"the server of processes was killed; {RESUME_HINT}") from error
-        self.members[pipe] = _Member(process)
+        except (EOFError, ConnectionError):
+            self._fail(SeqmodelError(f"the server of processes was killed; {RESUME_HINT}"))
+        else:
+            self.members[pipe] = _Member(process)
 
     def listen(self) -> None:
         for connection in wait(self.members, POLL):

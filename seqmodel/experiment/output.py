@@ -2,8 +2,8 @@
 
 A table has a block for each dataset, a column for each variant and, like Table 2 of Chung et al.
 2014, a row for each split: the mean of the seeds' nats per frame and their standard deviation.
-Training times, which differ each time, are only in the text; of the rest, only the datasets' paths
-in the JSON's plan depend on the machine.
+Training times, which differ each time, are in the text, the curves and the page; of the tables,
+only the datasets' paths in the JSON's plan depend on the machine.
 """
 
 import json

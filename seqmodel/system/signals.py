@@ -4,6 +4,7 @@ import errno
 import signal
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,6 +19,10 @@ BROKEN_PIPE = 13
 
 ENCODING: str | None = "utf-8" if sys.platform == "win32" else None
 """The encoding of text in pipes and files if the system's own lacks most characters."""
+
+AGAIN = 0.1
+"""Seconds within which more signals are the same: `timeout` sends one to a process, then one to its
+group."""
 
 Handler = Callable[[int, FrameType | None], object]
 
@@ -34,18 +39,25 @@ def handled(handler: Handler, *numbers: int) -> Iterator[None]:
 
     A handler that raises is not called within a destructor, such as llvmlite's, or where libsndfile
     calls back to read or write, but once that has ended: there Python would print the exception and
-    go on, with sound cut short.
+    go on, with sound cut short. Nor while torch is loaded, which would drop it or abort. Signals
+    less than `AGAIN` after another are dropped.
     """
+    waiting = False
 
     def where_it_can_raise(number: int, frame: FrameType | None) -> None:
-        callers = (caller.f_code.co_name for caller, _ in traceback.walk_stack(frame))
-        if any(name == "__del__" or name.startswith("vio_") for name in callers):
+        nonlocal waiting
+        if waiting:
+            return
+        if any(_swallows(caller) for caller, _ in traceback.walk_stack(frame)):
             if sys.platform == "win32":
                 again = partial(signal.raise_signal, number)
             else:  # which also interrupts what this thread, the main one, waits for
                 again = partial(signal.pthread_kill, threading.get_ident(), number)
             threading.Timer(0.01, again).start()
         else:
+            waiting = True
+            time.sleep(AGAIN)
+            waiting = False
             handler(number, frame)
 
     previous = {number: signal.signal(number, where_it_can_raise) for number in numbers}
@@ -56,9 +68,22 @@ def handled(handler: Handler, *numbers: int) -> Iterator[None]:
             signal.signal(number, before)
 
 
+def _swallows(frame: FrameType) -> bool:
+    """Whether what called this frame may not pass on an exception."""
+    name, module = frame.f_code.co_name, str(frame.f_globals.get("__name__"))
+    loads_torch = name == "<module>" and module.partition(".")[0] == "torch"
+    return loads_torch or name == "__del__" or name.startswith("vio_")
+
+
 def reset(number: int) -> None:
-    """Let the next such signal end the process, unless it is `HANGUP`, which is ignored."""
-    signal.signal(number, signal.SIG_IGN if number == HANGUP else signal.SIG_DFL)
+    """Let the next such signal end the process, unless it is `HANGUP`, which is ignored.
+
+    A process of `compare` ignores all: it may get one from `timeout`, then one from its parent.
+    """
+    from multiprocessing import parent_process  # slow to load
+
+    ignored = number == HANGUP or parent_process() is not None
+    signal.signal(number, signal.SIG_IGN if ignored else signal.SIG_DFL)
 
 
 def name_of(number: int) -> str:

@@ -355,12 +355,14 @@ def test_a_pipe_in_place_of_a_journal_or_its_lock_is_one_line(data, name):
     call_refused("compare", "--status", "--out", "e", says="...")
 
 
-def test_ctrl_c_while_processes_load_is_one_line(data):
-    """Otherwise their tracebacks would fill the terminal after a mistyped command is stopped."""
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_while_processes_load_is_one_line(data, number):
+    """Otherwise their tracebacks would fill the terminal after a mistyped command is stopped; and
+    `timeout` ends the server, too."""
     command = begin(data, *ENDLESS, **{LOADS_ANEW: "1"})
     waited(lambda: any(map(heeds_ctrl_c, servers_of(command.pid))))
-    os.killpg(command.pid, signal.SIGINT)
-    assert ended(command) == 130
+    os.killpg(command.pid, number)
+    assert ended(command) == 128 + number
     assert said() == "seqmodel: stopped; run the same command to resume\n"
 
 

@@ -405,7 +405,8 @@ def test_without_a_terminal_an_epoch_that_lasts_is_not_silent(monkeypatch):
         listener.tick(Tick(4, 1, 100, 6.0, 10.0, None))
     assert said.getvalue().splitlines() == [
         "a title",
-        "epoch 3/14  60%  6.4891  1:02:03 left  3,559 frames/s",
+        "epoch 3/14  20%  6.4891  1:02:03 left  3,559 frames/s",  # soon, for the time left
+        "epoch 3/14  70%  6.4891  1:02:03 left  3,559 frames/s",
         "valid 3/14  50%",
         "epoch 3.0417/14  train   6.4891  valid   4.0217*    3,559 frames/s",  # as in summaries
     ]
