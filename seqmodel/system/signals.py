@@ -39,7 +39,7 @@ def handled(handler: Handler, *numbers: int) -> Iterator[None]:
 
     A handler that raises is not called within a destructor, such as llvmlite's, or where libsndfile
     calls back to read or write, but once that has ended: there Python would print the exception and
-    go on, with sound cut short. Nor while torch is loaded, which would drop it or abort. Signals
+    go on, with sound cut short. Nor while torch is loading, which would drop it or abort. Signals
     less than `AGAIN` after another are dropped.
     """
     waiting = False
@@ -80,9 +80,9 @@ def reset(number: int) -> None:
 
     A process of `compare` ignores all: it may get one from `timeout`, then one from its parent.
     """
-    from multiprocessing import parent_process  # slow to load
-
-    ignored = number == HANGUP or parent_process() is not None
+    # Not imported here: the signal may have come while it was half loaded.
+    parent = getattr(sys.modules.get("multiprocessing.process"), "parent_process", lambda: None)()
+    ignored = number == HANGUP or parent is not None
     signal.signal(number, signal.SIG_IGN if ignored else signal.SIG_DFL)
 
 

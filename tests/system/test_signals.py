@@ -2,9 +2,11 @@
 
 import io
 import signal
+import sys
 import threading
 import time
 from contextlib import suppress
+from types import ModuleType
 from unittest.mock import Mock
 
 import numpy as np
@@ -12,7 +14,7 @@ import pytest
 import soundfile
 
 from seqmodel.system.processes import start
-from seqmodel.system.signals import TERMINATE, handled
+from seqmodel.system.signals import TERMINATE, handled, reset
 from seqmodel.training.stopping import stop_on_signals
 
 
@@ -68,7 +70,17 @@ def test_a_signal_sent_twice_at_once_is_one():
         threading.Timer(0.03, signal.pthread_kill, (main, TERMINATE)).start()
         signal.raise_signal(TERMINATE)
         time.sleep(0.1)
-    handler.assert_called_once()
+        handler.assert_called_once()
+        signal.raise_signal(TERMINATE)
+    assert handler.call_count == 2
+
+
+def test_a_signal_during_an_import_is_handled(monkeypatch):
+    """Which fails where it imports what is only half loaded."""
+    monkeypatch.setitem(sys.modules, "multiprocessing", ModuleType("multiprocessing"))
+    with handled(Mock(), TERMINATE):
+        reset(TERMINATE)
+        assert signal.getsignal(TERMINATE) is signal.SIG_DFL
 
 
 def end_twice(pipe):
