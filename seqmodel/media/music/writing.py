@@ -139,8 +139,11 @@ def velocities(
         of_level = np.isin(known, np.rint(levels.means))
         low, high = np.where(of_level, (edges[level] + 1, edges[level + 1]), (low, high))
     for n, cells in enumerate(like):
-        alike = (low[n] <= cells[2]) & (cells[2] <= high[n])
-        own = cells[1] == key[n] if is_kit(frames) else alike
+        own = np.zeros(1, bool)
+        if known[n]:
+            own = (low[n] <= cells[2]) & (cells[2] <= high[n])
+        elif is_kit(frames):
+            own = cells[1] == key[n]
         frame, row, loud = cells[:, own] if own.any() else cells
         at = int(np.searchsorted(frame, begin[n]))
         some = slice(max(0, at - SEARCHED), at + SEARCHED)
