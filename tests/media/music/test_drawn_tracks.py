@@ -367,14 +367,16 @@ def test_what_continues_a_song_is_like_what_is_kept_of_it(tmp_path):
     assert set(velocities_in(drawn)) == {30}
 
 
-@pytest.mark.parametrize(("options", "frames"), [({}, 32), ({"tempo": 60}, 12)])
-def test_the_seconds_of_a_primer_pass_at_its_tempos(tmp_path, options, frames):
+@pytest.mark.parametrize(
+    ("seconds", "options", "frames"), [(3.0, {}, 32), (3.0, {"tempo": 60}, 12), (0.001, {}, 1)]
+)
+def test_the_seconds_of_a_primer_pass_at_its_tempos(tmp_path, seconds, options, frames):
     """Of a song that doubles its tempo after 2 s, 24 frames were taken for the first 3 s."""
     tempos = [tempo(0, 500_000), tempo(1920, 250_000)]
     path = save(
         tmp_path / "a.mid", [tempos, notes((480 * k, 480 * k + 480, 60) for k in range(16))]
     )
-    request = SampleRequest("npy", length=4, options=options, prime=path, prime_seconds=3.0)
+    request = SampleRequest("npy", length=4, options=options, prime=path, prime_seconds=seconds)
     assert len(MusicSampling(BEATS, request).primer) == frames
 
 
@@ -382,7 +384,8 @@ def test_seconds_drawn_after_a_song_pass_at_its_last_tempo(tmp_path):
     """As the file keeps its tempos; where it had doubled its first, half as much was drawn."""
     tempos = [tempo(0, 500_000), tempo(1920, 250_000)]
     path = save(tmp_path / "a.mid", [tempos, notes([(0, 3840, 60)])])
-    request = SampleRequest("mid", seconds=2.0, options={}, prime=path, include_prime=True)
+    how = {"prime": path, "prime_frames": 99, "include_prime": True}  # of 32
+    request = SampleRequest("mid", seconds=2.0, options={}, **how)
     assert MusicSampling(BEATS, request).length == 2 * 4 * 4
 
 
