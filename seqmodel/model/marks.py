@@ -182,9 +182,9 @@ class MarkOutput(nn.Module):
 
     @torch.no_grad()
     def draw_fields(self, levels: Any) -> dict[str, Any]:
-        """The fields of a draw of a piece's levels, a tensor or a slot (Q, T, 1, D), in float64.
+        """The kernel's fields for `draw`, except what is drawn from and where it is computed.
 
-        All but what it draws from and where it computes.
+        `levels` is a tensor or a slot.
         """
         own, counts = len(self._earlier), [*self._earlier.values()]
         weights = {
@@ -208,11 +208,11 @@ class MarkOutput(nn.Module):
         self, h: Tensor, levels: Tensor, memory: Tensor, uniforms: NDArray[np.float64],
         temperature: float,
     ) -> Tensor:  # fmt: skip
-        """Draw the levels of one piece that are TO_DRAW in `levels` (Q, T, 1, D), in float64.
+        """Replace this mark's levels that are TO_DRAW in one piece's, (Q, T, 1, D), in float64.
 
-        There are those of this mark, the last but for later ones, and of all before. Each uses the
-        uniform of its row of `uniforms` (N, Q); at temperature 0, the most likely is chosen.
-        Returns the memory after them.
+        `levels` has all marks, or at least those up to this one. Each level uses the uniform of its
+        row of `uniforms` (N, Q); at temperature 0, the most likely is chosen. Returns the memory
+        after them.
         """
         after, H = memory.clone(), h.shape[2]
         drawn_from = {

@@ -35,10 +35,10 @@ def velocity_of(frames):
     return marks_in(frames)["velocity"]
 
 
-def random_output(kind=LEVELS, notes=7, earlier=None, *, nearby=True):
+def random_output(kind=LEVELS, earlier=None, *, rows=7, nearby=True):
     torch.manual_seed(4)
     parts = next(iter(earlier or ()), None)
-    output = MarkOutput(3, kind, notes, notes, earlier or {}, parts, nearby=nearby)
+    output = MarkOutput(3, kind, 7, rows, earlier or {}, parts, nearby=nearby)
     output = output.double()
     for weight in output.parameters():
         torch.nn.init.normal_(weight, std=0.4)
@@ -190,11 +190,11 @@ def test_what_a_strike_reads_follows_from_all_strikes_before(kind, dtype, by_par
 
 
 @both_kinds
-@pytest.mark.parametrize("temperature", [0.0, 0.4, 1.0])
-def test_levels_are_drawn_by_what_they_cost(temperature, kind):
+@pytest.mark.parametrize(("temperature", "rows"), [(0.0, 7), (0.4, 1), (1.0, 7)])
+def test_levels_are_drawn_by_what_they_cost(temperature, rows, kind):
     """Of two notes of one frame the second given the first, each by its uniform."""
-    output = random_output(kind, earlier={"part": 2, "velocity": 3})
-    h, before = torch.randn(2, 7, 3, dtype=torch.float64), nothing(output)
+    output = random_output(kind, earlier={"part": 2, "velocity": 3}, rows=rows)
+    h, before = torch.randn(2, rows, 3, dtype=torch.float64), nothing(output)
     earlier = {name: torch.zeros(2, 1, 7, dtype=torch.int64) for name in ("part", "velocity")}
     earlier["part"][1, 0, [4, 6]] = earlier["part"][0, 0, 1] = 2
     earlier["velocity"][1, 0, [4, 6]] = torch.tensor([3, 1])

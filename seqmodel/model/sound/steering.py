@@ -4,11 +4,11 @@ A model that reads its own samples drifts, however well it predicts: being a ten
 sample costs about 0.005 nats, and adds 14 dB in a tenth of a second. So the output's starting point
 is moved a little, which costs the likelihood about as little:
 
-    level  <-  min(level, roughest + initial) exp(s push)
     anchor <-  anchor min(1, sharpest / sharp)^s
-               + s (OUTSIDE sum_m (nearest_m - k_m) b_m + peak (1 - peak) voice echo)
+    anchor <-  anchor + s (OUTSIDE sum_m (nearest_m - k_m) b_m + peak (1 - peak) voice echo)
                + s OUTSIDE (min(|dc|, most_dc) sign(dc) - dc)
                - s min(level, OUTSIDE |anchor| max(0, 1 - loudest / loud)) sign(anchor)
+    level  <-  min(level, roughest + initial) exp(s push)
 
 and, if a piece's labels are known and train's recordings differ by label, also
 
