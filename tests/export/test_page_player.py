@@ -187,6 +187,7 @@ def test_learned_marks_are_played_and_saved(chrome, tmp_path, make_run, write_pa
     assert names == ["tempo", "drawn Flöte", "drawn other"]
     programs = [m.program for track in file.tracks for m in track if m.type == "program_change"]
     assert programs == [73, 0]
+    assert chrome.run("CHANNELS") == [*range(9), *range(10, 16)]  # one each, but for the drums'
     step = file.ticks_per_beat // 4
     for k, track in enumerate(file.tracks[1:], 1):
         of_part = sorted(
