@@ -40,9 +40,9 @@ def read(path, rate=None):
 def assert_read(data, path, expected, *remarks, atol=0.0):
     """That a file of these bytes holds these samples, and with what remarks."""
     path.write_bytes(data)
-    found, told = read(path)
+    found, said = read(path)
     np.testing.assert_allclose(found, expected, rtol=0, atol=atol)
-    assert told == [*remarks]
+    assert said == [*remarks]
 
 
 def reason(path, rate=None):
