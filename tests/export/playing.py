@@ -15,7 +15,7 @@ MARKS = {
     "marks": {
         "part": Levels.of_names(["Flöte", "other"]),
         "velocity": Levels((40, 80), (20.4, 60.0, 101.0)),
-        "timing": Levels((54, 64, 74), (40.0, 60.0, 69.0, 95.0)),
+        "timing": Levels((54, 64, 74), (40.0, 60.0, 69.0, 127.0)),
     },
     "programs": (73, 0),
 }

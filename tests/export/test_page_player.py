@@ -165,7 +165,7 @@ def test_learned_marks_are_played_and_saved(chrome, tmp_path, make_run, write_pa
     end = chrome.run("page.player.next")
     notes = notes_of(frames[:end])
     marks = {name: of[notes[:, 0], notes[:, 2] - 21] for name, of in marks_in(frames).items()}
-    late = (marks["timing"] - 64.0) / 126
+    late = np.minimum((marks["timing"] - 64.0) / 126, 58 / 120)  # it stays in its frame
     assert [[n[0], *n[2:4], n[5]] for n in ours] == sorted(
         [first, pitch, velocity, part]
         for (first, _, pitch), velocity, part in zip(

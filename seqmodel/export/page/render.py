@@ -16,7 +16,7 @@ from seqmodel.media.music.frames import PianoRollFrames
 from seqmodel.media.music.grid import DEFAULT_BPM
 from seqmodel.media.music.kit import SOUNDS
 from seqmodel.media.music.metre import COMMON_TIME, Units
-from seqmodel.media.music.writing import frames_late
+from seqmodel.media.music.writing import FINE_DIVISION, delays, frames_late
 from seqmodel.media.words import epochs_text
 from seqmodel.outputs.notes import NotesOutput
 from seqmodel.report.page.charts import SeriesStyles
@@ -178,7 +178,9 @@ def _marks(run: Run, frame: PianoRollFrames) -> dict[str, Any]:
     numbers = {} if draw is None else draw.number_of_level
     values = {name: of_level.astype(float) for name, of_level in numbers.items()}
     if "timing" in numbers:
-        values["timing"][1:] = frames_late(numbers["timing"][1:])
+        ticks = np.array(FINE_DIVISION // (frame.grid.steps_per_beat or 1))
+        most = delays(1.0, ticks) / ticks  # so that notes stay in their frame, as in files
+        values["timing"][1:] = frames_late(numbers["timing"][1:]).clip(-most, most)
     marks = [(name, of_level.tolist()) for name, of_level in values.items()]
     return {"marks": marks, "parts": [part._asdict() for part in frame.parts]}
 
