@@ -15,7 +15,7 @@ function* voiced(model, piece) {
   model.begin(piece.seed, 0n);
   if (model.levels) model.markStream[0] = key;
   for (const [place, frame] of frames?.entries() ?? []) {
-    const marks = model.read(frame, 1);
+    const marks = model.levels && model.read(frame, 1);
     yield { frame, marks, number: 0, place, given: Array.from(free[place], (one) => !one) };
   }
 }
