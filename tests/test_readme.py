@@ -43,7 +43,7 @@ NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)?")
 VARIES = re.compile(
     r"[\d,]+ frames/s|epoch +\d+(?= of|\))|\b[A-G][#b]?\d?(?![\w(.])|\*"
     r"|ended (by the model|where [\w' ]+)|cut off at the limit"
-    r"|[,;] [\w ]+ for \d+ frames, but for .*|^\S+(?= is [\d.]+ nats ahead)|(?<=ahead of )\w+"
+    r"|; a chord lasts .*|^\S+(?= is [\d.]+ nats ahead)|(?<=ahead of )\w+"
 )
 # Progress, reported every few seconds of long work.
 PROGRESS = re.compile(r"[\w /]+  (\d+%|\d+:\d\d so far).*")

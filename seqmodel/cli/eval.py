@@ -308,7 +308,7 @@ def _samples(values: dict[str, Any], split: str, comparison: Comparison) -> list
     if "cut_off" in values:
         heading += f", {values['cut_off']} cut off at the limit"
     if values.get("frozen"):
-        heading += f", {values['frozen']} where a chord outlasts train's longest"
+        heading += f", {values['frozen']} where a chord outlasted any in training"
     if values.get("pauses_cut"):
         heading += f", {plural(values['pauses_cut'], 'pause')} cut short"
     lines = ["", heading, "", *comparison.lines(values, split)]

@@ -149,9 +149,9 @@ def _label_remarks(files: Sequence["SourceFile"], manifest: Mapping[str, Any]) -
     for name, value in (label for file in files for label in file.labels.items()):
         values_by_label[name].append(value)
     lines = [
-        f"{len(files) - len(values):,} of {plural(len(files), 'file')} have no {name}"
+        f"{without:,} of {plural(len(files), 'file')} {'has' if without == 1 else 'have'} no {name}"
         for name, values in values_by_label.items()
-        if len(values) < len(files)
+        if (without := len(files) - len(values))
     ]
     frame = definition_from_json(manifest["media"], manifest["frame"])
     if unknown := unknown_values(values_by_label, frame.known_labels):

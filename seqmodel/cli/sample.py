@@ -56,7 +56,7 @@ FOREIGN = 3.0
 bundled one, tunes of valid have up to 1.3 times the mean, chorales 11 or more, songs 5 to 70."""
 ENDED = {
     "model": "ended by the model",
-    "freeze": "ended where a chord outlasts train's longest",
+    "freeze": "ended where a chord outlasted any in training",
     "limit": "cut off at the limit",
 }
 NEEDS = [

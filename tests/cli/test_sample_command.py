@@ -84,7 +84,7 @@ def test_each_piece_says_whether_the_model_or_the_limit_ended_it(call, seconds_r
         assert piece["frames"] == 38 if cut else piece["frames"] <= 38
         how = "cut off at the limit" if cut else "ended by the model"
         frames = "1 frame" if piece["frames"] == 1 else f"{piece['frames']} frames"
-        shown, _, _ = line.partition("; a chord is held")  # as it may be
+        shown, _, _ = line.partition("; a chord lasts")  # as it may be
         assert shown == f"p-{k}.npy: {frames} from {seconds_run}, {how}"
     assert {piece["ended_by"] for piece in values["pieces"]} == {"limit", "model"}
 
@@ -97,13 +97,15 @@ def test_a_piece_that_freezes_says_so(call, seconds_run, monkeypatch):
     lines = call("sample", "p.npy", *options).err.splitlines()
     frozen = [piece["ended_by"] == "freeze" for piece in pieces]
     assert any(frozen)
-    assert [", ended where a chord outlasts train's longest" in line for line in lines] == frozen
+    assert [", ended where a chord outlasted any in training" in line for line in lines] == frozen
     cut_off = sum(piece["ended_by"] == "limit" for piece in pieces)
-    ends = f", {cut_off} cut off at the limit, {sum(frozen)} where a chord outlasts train's longest"
+    ends = (
+        f", {cut_off} cut off at the limit, {sum(frozen)} where a chord outlasted any in training"
+    )
     assert ends in call("eval", seconds_run, "--samples", 6).out
-    monkeypatch.setattr(MusicSampling, "_hint", lambda *_: "a chord is held for 9 frames")
+    monkeypatch.setattr(MusicSampling, "_hint", lambda *_: "a chord lasts 9 frames")
     lines = call("sample", "q.npy", *options).err.splitlines()
-    assert all(("outlasts" in line) + ("is held" in line) == 1 for line in lines)
+    assert all(("outlasted" in line) + ("lasts 9" in line) == 1 for line in lines)
 
 
 def test_ends_can_be_put_off_or_forbidden(seconds_run):

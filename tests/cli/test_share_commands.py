@@ -422,6 +422,12 @@ def test_what_was_there_is_replaced_only_when_all_is_written(run, here, monkeypa
     assert page.read_text("utf-8").endswith("</html>\n")
 
 
+def test_the_command_on_a_page_finds_the_run(run, here):
+    shutil.copytree(run, "runs/mine")
+    call_ok("export", "runs/mine", "page.html")
+    assert " --run runs/mine --seed " in Path("page.html").read_text("utf-8")
+
+
 def test_without_the_extra_export_says_what_to_install(run, here, monkeypatch):
     """Guards a traceback of an import; nothing is left behind."""
     for name in [name for name in sys.modules if name.startswith("seqmodel.export.onnx.")]:

@@ -19,6 +19,7 @@ from seqmodel.media.music.metre import COMMON_TIME, Units
 from seqmodel.media.music.writing import FINE_DIVISION, delays, frames_late
 from seqmodel.media.words import epochs_text
 from seqmodel.outputs.notes import NotesOutput
+from seqmodel.report.origin import short_path
 from seqmodel.report.page.charts import SeriesStyles
 from seqmodel.report.page.markup import (
     Markup,
@@ -223,7 +224,7 @@ def _about(run: Run, suffix: str, shell: dict[str, str]) -> Markup:
     labels = zip(run.model.known_labels.items(), run.model.default_labels, strict=True)
     given = [*shell.items(), *(("label", f"{k}={of[n - 1]}") for (k, of), n in labels if n)]
     options = [word for name, value in given for word in (f"--{name}", value)]
-    command = ["seqmodel", "sample", f"out.{suffix}", "--run", run.folder.name, *options]
+    command = ["seqmodel", "sample", f"out.{suffix}", "--run", short_path(run.folder), *options]
     items = (
         ("model", model_in_words(run)),
         ("parameters", f"{units:,}, with the output {whole:,}"),

@@ -173,8 +173,8 @@ class MusicSampling(Sampling):
         longest = int(chord_lengths(drawn).max())
         if longest <= known:
             return ""
-        held = f"a chord is held for {longest:,} frames, but for {known:,} at most in train"
-        return f"{held}: try another --seed, train for longer, or with a higher --input-noise"
+        held = f"a chord lasts {longest:,} frames, those in training {known:,} at most"
+        return f"{held}: try another --seed, or train longer or with a higher --input-noise"
 
     def picture(self, frames: NDArray[np.uint8]) -> Picture:
         frames, given = self._in_written_key(frames)
@@ -406,7 +406,7 @@ class FilledPiece(ReadFile):
         super().__init__("fill", path, frame, options, onsets=True)
         if not any(options.get(part) for part in SELECTIONS):
             flags = ", ".join(f"--{part}" for part in SELECTIONS)
-            raise UsageError(f"--fill {path}: select the part to draw with {flags}")
+            raise UsageError(f"--fill {path}: choose what to draw with {flags}")
         self._frame, self.played = frame, self.frames
         if not has_onsets(self.frames):
             self.played = with_onsets(self.frames)

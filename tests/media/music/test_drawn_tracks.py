@@ -136,7 +136,7 @@ def test_notes_that_end_early_are_on_the_grid(melody, late, said):
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({}, "select the part to draw with --bars, --frames, --time, --notes, --below, --above"),
+        ({}, "choose what to draw with --bars, --frames, --time, --notes, --below, --above"),
         ({"bars": "3:3"}, "begin in .*melody.mid's bars, 1 to 2"),
         ({"bars": "0:1"}, "begin in .*melody.mid's bars, 1 to 2"),
         ({"bars": "2:1"}, "--bars 2:1 is the wrong way round"),

@@ -296,7 +296,7 @@ def test_a_sample_that_freezes_is_told():
     roll[1:13, [30, 34]] = 1
     drawn = with_onsets(roll)
     hint = write(io.BytesIO(), "npy", [drawn], 20, frame).hint
-    assert hint.startswith("a chord is held for 12 frames, but for 5 at most in train")
+    assert hint.startswith("a chord lasts 12 frames, those in training 5 at most")
     drawn[[6, 11], 88 + 34] = 1
     assert write(io.BytesIO(), "npy", [drawn], 20, frame).hint == ""
     assert write(io.BytesIO(), "npy", [roll], 20).hint == ""  # train is not known
