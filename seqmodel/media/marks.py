@@ -60,6 +60,10 @@ class Levels:
     def __len__(self) -> int:
         return len(self.means)
 
+    def numbers(self) -> NDArray[np.uint8]:
+        """(L + 1,), the number that a drawn note has for each level, from 0, which is unknown."""
+        return np.rint([0, *self.means]).astype(np.uint8)
+
     def to_json(self) -> dict[str, Any]:
         if self.names:
             return {"names": [*self.names]}

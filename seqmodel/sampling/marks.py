@@ -26,11 +26,7 @@ class MarksDraw:
         """`model` is in float64."""
         assert model.marks is not None
         self._model, self._marks, self._temperature = model, model.marks, temperature
-        self.outputs = model.marks.outputs()
-        self.number_of_level = {
-            name: np.append(0, np.rint(mark.levels.means)).astype(np.uint8)
-            for name, mark in self.outputs.items()
-        }
+        self._outputs = model.marks.outputs()
 
     def read(self, carry: Carry, prime: NDArray[np.uint8]) -> Carry:
         """The carry after a primer (P, F + M), from the one after its frames alone."""
@@ -65,7 +61,7 @@ class MarksDraw:
             with torch.inference_mode():
                 h, _, _, carry = self._model.read(line.unsqueeze(1), carry)
             window_levels = all_levels[:, stretch].contiguous()
-            for k, mark in enumerate(self.outputs.values()):
+            for k, mark in enumerate(self._outputs.values()):
                 of_strikes = numbers[stretch][window_levels[k] == TO_DRAW]
                 after[:, mark.place] = mark.draw(
                     h, window_levels, after[:, mark.place], of_strikes, self._temperature
@@ -74,7 +70,7 @@ class MarksDraw:
         marked = _padded(frames)
         marks = marks_in(marked)
         for name, level in zip(levels, all_levels, strict=True):  # numbers of their own stay
-            drawn = self.number_of_level[name][level[:, 0].clamp(min=0).numpy()]
+            drawn = self._outputs[name].levels.numbers()[level[:, 0].clamp(min=0).numpy()]
             marks[name][:] = np.where(drawn > 0, np.where(marks[name] > 0, marks[name], drawn), 0)
         return marked, carry._replace(levels=after)
 

@@ -58,8 +58,8 @@ def program(model: SequenceModel, *, voices: bool) -> dict[str, Any] | None:
         compiled = CompiledModel.of(model)
         past_size = compiled.arena.size
         stream, draws = compiled.arena.take(1, dtype=torch.int64), list[list[Call]]()
-        if sampler.marks is not None:
-            mark_calls, mark_slots = _marks(sampler.marks.outputs, compiled)
+        if model.marks is not None:
+            mark_calls, mark_slots = _marks(model.marks.outputs(), compiled)
         for temperature in TEMPERATURES:  # all have their buffers in the same places
             own_model = replace(compiled, arena=copy(compiled.arena))
             draw = model.output.compiled_draw(own_model.draw_setting(1, temperature))

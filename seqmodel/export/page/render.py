@@ -81,7 +81,7 @@ def export_page(
         blocks = {kind, "music", "seconds" if frame.grid.steps_per_beat is None else "beats"}
         blocks |= {"in_c"} if frame.transpose_to_c else set()
         tempos = _tempos(frame, tempo)
-        content = {"grid": _grid(frame), "kit": frame.kit, **_marks(run, frame)}
+        content = {"grid": _grid(frame), "kit": frame.kit, **_marks(frame)}
     drawing = program(run.model, voices=kind == "piano")
     if drawing is None:
         raise UsageError(
@@ -173,15 +173,13 @@ def _grid(frame: PianoRollFrames) -> dict[str, Any]:
     }
 
 
-def _marks(run: Run, frame: PianoRollFrames) -> dict[str, Any]:
+def _marks(frame: PianoRollFrames) -> dict[str, Any]:
     """What the levels of each mark stand for, from level 0 on, which is unknown; and the parts."""
-    draw = Sampler(run.model).marks
-    numbers = {} if draw is None else draw.number_of_level
-    values = {name: of_level.astype(float) for name, of_level in numbers.items()}
-    if "timing" in numbers:
+    values = {name: levels.numbers().astype(float) for name, levels in frame.marks.items()}
+    if "timing" in values:
         ticks = np.array(FINE_DIVISION // (frame.grid.steps_per_beat or 1))
         most = delays(1.0, ticks) / ticks  # so that notes stay in their frame, as in files
-        values["timing"][1:] = frames_late(numbers["timing"][1:]).clip(-most, most)
+        values["timing"][1:] = frames_late(values["timing"][1:]).clip(-most, most)
     marks = [(name, of_level.tolist()) for name, of_level in values.items()]
     return {"marks": marks, "parts": [part._asdict() for part in frame.parts]}
 

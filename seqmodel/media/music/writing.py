@@ -136,7 +136,7 @@ def velocities(
     if levels is not None:
         edges = np.array([0, *levels.edges, MAX_NUMBER])
         level = np.searchsorted(edges, known) - 1
-        of_level = np.isin(known, np.rint(levels.means))
+        of_level = np.isin(known, levels.numbers()[1:])
         low, high = np.where(of_level, (edges[level] + 1, edges[level + 1]), (low, high))
     for n, cells in enumerate(like):
         own = np.zeros(1, bool)
@@ -186,7 +186,7 @@ def lateness(
     return np.where(known > 0, frames_late(known), usual)
 
 
-def frames_late(timing: NDArray[np.uint8]) -> NDArray[np.float64]:
+def frames_late(timing: NDArray[Any]) -> NDArray[np.float64]:
     """By how many frames notes of these numbers begin late; below 0: early."""
     return (timing - float(ON_TIME)) / TIMING_PER_FRAME
 
