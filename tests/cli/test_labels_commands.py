@@ -125,15 +125,20 @@ def test_labels_come_from_folders_and_tables(call, told):
     assert labels_of("b")["01"] == {"kind": "jigs", "n": "01"}
     Path("t.csv").write_text(
         'path, odd, key\njigs/train/00.mid, "a=b,🎹",C\n'
-        "jigs/train/01.mid,,D\nwaltzes/train/10.mid,c\n"
+        "jigs/train/01.mid,,D\nwaltzes/train/10.mid,c,D\n"
     )
     said = call_ok("prepare", *sources, "--labels", "t.csv", "-o", "c").err
-    assert "2 of 4 files have no odd" in said
-    odd = {"00": {"odd": "a=b,🎹", "key": "C"}, "01": {"key": "D"}, "10": {"odd": "c"}, "11": {}}
+    assert "2 of 4 files have no odd\n1 of 4 files has no key" in said
+    odd = {
+        "00": {"odd": "a=b,🎹", "key": "C"},
+        "01": {"key": "D"},
+        "10": {"odd": "c", "key": "D"},
+        "11": {},
+    }
     assert labels_of("c") == odd
     assert "odd (a=b,🎹 and c), key (C and D)" in call("inspect", "c").out
     Path("t.csv").write_text(
-        "\npath;odd;key\njigs/train/00.mid;a=b,🎹;C\njigs/train/01.mid;;D\nwaltzes/train/10.mid;c\n"
+        "\npath;odd;key\njigs/train/00.mid;a=b,🎹;C\njigs/train/01.mid;;D\nwaltzes/train/10.mid;c;D\n"
     )
     call_ok("prepare", *sources, "--labels", "t.csv", "-o", "d")
     assert labels_of("d") == odd

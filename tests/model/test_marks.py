@@ -20,7 +20,7 @@ from seqmodel.training.update import window_loss
 
 pytestmark = pytest.mark.usefixtures("unoptimised")
 
-LEVELS = Levels((30, 60, 90), (20.0, 50.5, 70.0, 100.0))
+LEVELS = Levels((30, 60, 90), (20.0, 50.7, 70.0, 100.0))
 NAMED = Levels.of_names(["melody", "chords", "bass", "other"])
 L = len(LEVELS)
 both_kinds = pytest.mark.parametrize("kind", [LEVELS, NAMED], ids=["numbers", "names"])
