@@ -308,7 +308,7 @@ def test_a_drawn_note_is_as_loud_as_the_median_of_its_five_neighbours(grid, per_
 
 
 def test_a_learned_velocity_is_that_of_the_file_in_its_level(tmp_path):
-    """A song of 115 went on at 105 and 125, the means of the levels around it. Nine notes are few."""
+    """A song of 115 went on at 105 and 125, means of levels around it. Nine notes are too few."""
     loud = [115] * 12 + [72] * 9 + [75] * 11
     song = notes((480 * k, 480 * k + 480, 60, loud[k]) for k in range(32))
     marks = {"velocity": Levels((60, 70, 110), (50.0, 65.0, 105.0, 125.0))}
