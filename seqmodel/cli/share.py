@@ -159,7 +159,4 @@ def export(
     except UsageError as error:
         raise UsageError(f"{out}: {error}") from error
     write_file(out, written)
-    if loaded.frame.marks and suffix == ".onnx":
-        learned = f"what {run} has learned of {listed([*loaded.frame.marks])}"
-        message(f"{out} draws only notes: {learned} is left out")
     message(f"{out}: {chosen.title} of {run}, {len(written) / 1000:,.0f} kB")

@@ -91,6 +91,10 @@ class MarkOutput(nn.Module):
     Attributes:
         levels: what the levels stand for.
         notes: D.
+        rows: the number of rows of h per piece.
+        earlier: the number of levels of each earlier mark.
+        part_mark: the one of these whose names each have levels of their own here, if any.
+        sizes: the kernel's.
         memory_size: M, the numbers stored per piece; all are 0 before its first frame.
         place: where these are in the memory of `Marks`.
     """
@@ -106,11 +110,11 @@ class MarkOutput(nn.Module):
         `part_mark` is the one of these whose names each have levels of their own here.
         """
         super().__init__()
-        self.levels, self.notes, self._rows = levels, notes, rows
-        self._earlier, self._part_mark = dict(earlier), part_mark
+        self.levels, self.notes, self.rows = levels, notes, rows
+        self.earlier, self.part_mark = dict(earlier), part_mark
         parts, L = 0 if part_mark is None else earlier[part_mark], len(levels)
-        self._sizes = sizes(levels, notes, parts, nearby=nearby)
-        self.memory_size, K = self._sizes["M"], self._sizes["K"]
+        self.sizes = sizes(levels, notes, parts, nearby=nearby)
+        self.memory_size, K = self.sizes["M"], self.sizes["K"]
         self.hidden = nn.Linear(h_size + PITCH + sum(earlier.values()) + K, HIDDEN)
         self.out = nn.Linear(HIDDEN + K, L)
         for parameter in self.out.parameters():
@@ -153,9 +157,9 @@ class MarkOutput(nn.Module):
         self, h: Tensor, earlier: Levelled, t: Tensor, piece: Tensor, note: Tensor
     ) -> Tensor:
         """What notes (N,) read besides features: rows of h (T, B R, H), pitches, earlier marks."""
-        row = (t * h.shape[1] + piece * self._rows + note * (self._rows > 1)).to(h.device)
+        row = (t * h.shape[1] + piece * self.rows + note * (self.rows > 1)).to(h.device)
         read = [h.reshape(-1, h.shape[2]).index_select(0, row), absolute_pitch(self.notes)[note]]
-        for name, count in self._earlier.items():
+        for name, count in self.earlier.items():
             known = torch.zeros(len(note), 1 + count)
             if name in earlier:
                 known.scatter_(1, earlier[name][t, piece, note].clamp(min=0).unsqueeze(1), 1.0)
@@ -166,10 +170,10 @@ class MarkOutput(nn.Module):
         """The features (N, K) of each strike whose level is known, and the memory after."""
         (T, B, _), after = levels.shape, for_kernels(memory).clone()
         counts = (levels > 0).sum((0, 2))
-        parts = earlier.get(self._part_mark or "", torch.zeros_like(levels))
+        parts = earlier.get(self.part_mark or "", torch.zeros_like(levels))
         fields = self._constants(after.dtype) | {
             "T": T, "B": B, "N": int(counts.sum()), "memory": after,
-            "starts": torch.cumsum(counts, 0) - counts, "above": NEW, "features": NEW,
+            "starts": torch.cumsum(counts, 0) - counts, "features": NEW,
             "levels": levels.contiguous(), "parts": parts.contiguous(),
         }  # fmt: skip
         kernel = levels_kernel(after.element_size())
@@ -178,7 +182,7 @@ class MarkOutput(nn.Module):
     def _constants(self, dtype: torch.dtype) -> dict[str, Any]:
         """The kernel's fields that depend on neither notes nor weights."""
         arrays = tables(self.levels, self.notes).items()
-        return self._sizes | {name: torch.tensor(each, dtype=dtype) for name, each in arrays}
+        return self.sizes | {name: torch.tensor(each, dtype=dtype) for name, each in arrays}
 
     @torch.no_grad()
     def draw_fields(self, levels: Any) -> dict[str, Any]:
@@ -186,18 +190,18 @@ class MarkOutput(nn.Module):
 
         `levels` is a tensor or a slot.
         """
-        own, counts = len(self._earlier), [*self._earlier.values()]
+        own, counts = len(self.earlier), [*self.earlier.values()]
         weights = {
             "weight": self.hidden.weight, "shift": self.hidden.bias,
             "out": self.out.weight, "bias": self.out.bias,
             "pitches": absolute_pitch(self.notes),
         }  # fmt: skip
         parts = torch.zeros(*levels.shape[1:], dtype=torch.int64)
-        if self._part_mark is not None:
-            parts = levels[[*self._earlier].index(self._part_mark)]
+        if self.part_mark is not None:
+            parts = levels[[*self.earlier].index(self.part_mark)]
         return self._constants(torch.float64) | {
             "T": levels.shape[1], "B": 1, "N": 1, "Q": levels.shape[0], "own": own,
-            "J": HIDDEN, "R": self._rows, "E": sum(counts), "V": PITCH,
+            "J": HIDDEN, "R": self.rows, "E": sum(counts), "V": PITCH,
             "all_levels": levels, "levels": levels[own], "parts": parts,
             "starts": torch.zeros(1, dtype=torch.int64),
             "offsets": torch.tensor([sum(counts[:k]) for k in range(levels.shape[0])]),
@@ -220,7 +224,7 @@ class MarkOutput(nn.Module):
             "U": len(uniforms), "uniforms": torch.from_numpy(uniforms),
             "temperature": torch.tensor([temperature], dtype=torch.float64),
         }  # fmt: skip
-        work = dict.fromkeys(("above", "features", "seen", "odds"), NEW)
+        work = dict.fromkeys(("features", "seen", "odds"), NEW)
         kernel = levels_kernel(after.element_size(), draws=True)
         run(kernel, 1, self.draw_fields(levels) | drawn_from | work)
         return after

@@ -38,7 +38,6 @@ _LEVELS = Signature(
         Array("levels", ("T", "B", "D"), torch.int64),
         Array("parts", ("T", "B", "D"), torch.int64),
         Array("memory", ("B", "M")),
-        Array("above", ("B", "D")),
         Array("loud", ("L + 1",)),
         Array("rates", ("2", "D")),
         Array("kept", ("3",)),
@@ -153,11 +152,8 @@ def begins(level: Any) -> Any:
     return level > HELD and level != 0
 
 
-def begin_frame(f: Any, levels: Any, memory: Any, above: Any) -> Any:
-    """Weaken what is nearby; write how far above each note the next is struck, or 0.
-
-    Returns the number struck.
-    """
+def begin_frame(f: Any, levels: Any, memory: Any) -> None:
+    """Weaken what is nearby; count for each name its notes that are held into the frame."""
     nearby = memory[f.M - f.S * f.P :]
     for span in range(f.S):
         for k in range(f.P):
@@ -167,26 +163,18 @@ def begin_frame(f: Any, levels: Any, memory: Any, above: Any) -> Any:
     piece[SUM] = 0.0
     piece[COUNT] = 0.0
     for g in range(f.G):
-        piece[OF_PIECE + (OF_NAME + f.D) * g + SOUNDING] = 0.0
-    nearest = f.D
-    struck = 0
-    for k in range(f.D):
-        n = f.D - 1 - k
-        above[n] = float(nearest - n) if nearest < f.D else 0.0
-        if begins(levels[n]):
-            nearest = n
-            struck += 1
-        own = int(memory[n])
-        if levels[n] == HELD and own > 0 and f.G > 0:
-            piece[OF_PIECE + (OF_NAME + f.D) * (own - 1) + SOUNDING] += 1.0
-    return struck
+        held = 0
+        for n in range(f.D):
+            held += (levels[n] == HELD) * (memory[n] == float(g + 1))
+        piece[OF_PIECE + (OF_NAME + f.D) * g + SOUNDING] = float(held)
 
 
-def write_strike(f: Any, to: Any, memory: Any, above: Any, n: Any, part: Any, others: Any) -> None:
-    """The features (K,) of note `n` before its level: `others` struck above it, and levels.
+def write_strike(f: Any, to: Any, memory: Any, levels: Any, n: Any, part: Any) -> None:
+    """The features (K,) of note `n` of a frame, whose `levels` below it are known.
 
     Means of recent levels; of those around it; its own last level; the last of all; those of the
-    last frame with strikes; those of the notes below in this frame. Then the last level of all and
+    last frame with strikes; those of the notes below in this frame; and what `write_above` gives.
+    Then the last level of all and
     its own last, one-hot. Then for each of G names: how far below this note it was last struck, and
     how near; how long ago, and whether in this frame; its share of the strikes around; and whether
     one of its notes already sounds, since a voice sings one note at a time. Then what
@@ -218,9 +206,7 @@ def write_strike(f: Any, to: Any, memory: Any, above: Any, n: Any, part: Any, ot
     to[14] = piece[SUM] / count if begun else 0.0
     to[15] = count / CHORD
     to[16] = piece[LOWEST] if begun else 0.0
-    to[17] = float(others > 0)
-    to[18] = above[n] / OCTAVE
-    to[19] = float(others) / CHORD
+    write_above(f, to[17:], levels, n)
     if latest > 0:
         to[SCALARS + latest - 1] = 1.0
     if own > 0:
@@ -239,6 +225,19 @@ def write_strike(f: Any, to: Any, memory: Any, above: Any, n: Any, part: Any, ot
     write_nearby(f, to[SCALARS + 2 * f.L + OF_NAMES * f.G :], memory, n)
     if part > 0:
         write_part(f, to[f.K - 2 * f.L :], piece[OF_PIECE + (OF_NAME + f.D) * f.G :], part)
+
+
+def write_above(f: Any, to: Any, levels: Any, n: Any) -> None:
+    """Whether notes above note `n` are struck, how far above it the next one is, and how many."""
+    nearest = f.D
+    count = 0
+    for m in range(f.D):
+        above = (m > n) * begins(levels[m])
+        count += above
+        nearest = min(nearest, m if above else f.D)
+    to[0] = float(count > 0)
+    to[1] = (nearest - n) / OCTAVE if count > 0 else 0.0
+    to[2] = float(count) / CHORD
 
 
 def write_part(f: Any, to: Any, parts: Any, part: Any) -> None:
@@ -338,17 +337,15 @@ def read_levels(f: Any, first: Any, last: Any) -> None:
     """
     for piece in range(first, last):
         own = f.memory[piece * f.M :]
-        over = f.above[piece * f.D :]
         strike = f.starts[piece]
         for t in range(f.T):
             frame = f.levels[(t * f.B + piece) * f.D :]
             part = f.parts[(t * f.B + piece) * f.D :]
-            left = begin_frame(f, frame, own, over)
+            begin_frame(f, frame, own)
             for n in range(f.D):
-                left -= begins(frame[n])
                 if frame[n] == TO_DRAW if f.draws else frame[n] > 0:
                     to = f.features[(0 if f.draws else strike) * f.K :]
-                    write_strike(f, to, own, over, n, part[n], left)
+                    write_strike(f, to, own, frame, n, part[n])
                     if f.draws:
                         frame[n] = drawn_level(f, to, strike, t, n)
                     strike += 1

@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from seqmodel.kernels.code.emit import INT, POINTER, Emitter, vector_lanes
+from seqmodel.kernels.code.instructions import Inline, Pointer, translate
 from seqmodel.kernels.code.jit import Library, compiled_once, function
-from seqmodel.kernels.code.language import Inline, Pointer, side_by_side, translate
+from seqmodel.kernels.code.language import side_by_side
 from seqmodel.kernels.code.vectors import Vector
 from seqmodel.kernels.linear.matmul import pack, row_matmul
 from seqmodel.kernels.run.calls import ITEMSIZE, Call, Value, declare

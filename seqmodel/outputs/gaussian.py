@@ -17,7 +17,8 @@ from torch import Tensor, nn
 
 from seqmodel.data.dataset import Split
 from seqmodel.kernels.code.emit import PANEL, Emitter, vector_lanes
-from seqmodel.kernels.code.language import Inline, Pointer, side_by_side
+from seqmodel.kernels.code.instructions import Inline, Pointer
+from seqmodel.kernels.code.language import side_by_side
 from seqmodel.kernels.code.vectors import Vector, polynomial
 from seqmodel.kernels.linear.matmul import pack
 from seqmodel.kernels.run.calls import ITEMSIZE

@@ -21,7 +21,7 @@ from torch.nn import functional as F
 from seqmodel.config import Config
 from seqmodel.kernels import device
 from seqmodel.kernels.code.emit import PANEL, Emitter, panel_width, vector_lanes
-from seqmodel.kernels.code.language import Inline
+from seqmodel.kernels.code.instructions import Inline
 from seqmodel.kernels.code.vectors import ACTIVATIONS, Vector
 from seqmodel.kernels.linear.matmul import matmul, packing
 from seqmodel.kernels.linear.sparse import INDEX, index_at, list_rows

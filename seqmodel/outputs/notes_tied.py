@@ -10,7 +10,8 @@ from torch import Tensor, nn
 
 from seqmodel.data.dataset import Split
 from seqmodel.kernels.code.emit import INT
-from seqmodel.kernels.code.language import Inline, clear, copy, unrolled
+from seqmodel.kernels.code.instructions import Inline
+from seqmodel.kernels.code.language import clear, copy, unrolled
 from seqmodel.kernels.code.vectors import Vector
 from seqmodel.kernels.linear.matmul import matmul, pack
 from seqmodel.kernels.run.calls import Call, Value, write_calls

@@ -480,7 +480,5 @@ def test_all_commands_know_all_marks(call, band, train, make_config):
     for name, own in before.items():
         assert [e for e in after[name] if e[0] < 900] == [e for e in own if e[0] < 900]
     for out in ("r.html", "r.onnx"):
-        result = call("export", "r", out)
-        remark = f"{out} draws only notes: what r has learned of part"
-        assert (remark in result.err) == (out == "r.onnx")
+        call_ok("export", "r", out)
         assert Path(out).stat().st_size

@@ -95,17 +95,19 @@ class Session:
             for name in states
         }
 
-    def __call__(self, frames, *, given=None, uniforms=None, temperature=1.0, labels=None):
-        rows, U = len(frames), self._inputs["uniforms"].shape[1]
-        feeds = {
-            "frames": frames,
-            "given": np.full_like(frames, np.nan) if given is None else given,
-            "uniforms": np.full((rows, U), 0.5) if uniforms is None else uniforms,
-            "temperature": np.array(temperature),
-        }
+    def __call__(self, frames, *, temperature=1.0, labels=None, **inputs):
+        """`inputs` that are missing or None are nan, or 0.5 if they are uniforms."""
+        feeds = {"frames": frames, "temperature": np.array(temperature)}
+        if "mark_temperature" in self._inputs:
+            feeds["mark_temperature"] = feeds["temperature"]
+        for name, each in self._inputs.items():
+            if name.startswith(("given", "uniforms")):
+                value = 0.5 if name.startswith("uniforms") else np.nan
+                usual = np.full((len(frames), each.shape[1]), value)
+                feeds[name] = usual if inputs.get(name) is None else inputs[name]
         labels = self.told if labels is None else labels
         if labels is not None:
-            feeds["labels"] = np.tile(labels, (rows, 1))
+            feeds["labels"] = np.tile(labels, (len(frames), 1))
         feeds = {name: value.astype(np.float32) for name, value in feeds.items()}
         told = dict(zip(self._outputs, self._session.run(None, feeds | self.state), strict=True))
         self.state = {name: told.pop(name.replace("state", "new", 1)) for name in self.state}

@@ -13,6 +13,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx_sessions import Session, music_frames, run_of
+from playing import MARKS
 
 import seqmodel
 from seqmodel import export
@@ -30,6 +31,10 @@ README = Path(export.__file__).with_name("README.md")
 SOUND = AudioFrames(8000, 10, 20, "int16", mean=0.001, deviation=0.11)
 RUNS = {
     "music": (music_frames(onsets=True), {"model": "tied", "echo": True, "end": True}),
+    "music with marks": (
+        replace(music_frames(onsets=True), **MARKS),
+        {"model": "tied", "unit": "gru", "nearby": True},
+    ),
     "frames of sound": (SOUND, {"output": "gaussian", "components": 3}),
     "sound": (SOUND, {"model": "sample-wise", "unit": "sru", "components": 3, "steering": 1.0}),
 }
@@ -81,7 +86,7 @@ def test_it_is_valid_and_the_readmes_example_draws(name, tmp_path):
     drawn = np.load(tmp_path / "out.npy")
     assert drawn.shape[1] == run.model.output.frame_size
     assert len(drawn) == 40 or (options.get("end") and len(drawn) < 40)
-    if name == "music":
+    if "music" in name:
         assert {*np.unique(drawn)} == {0, 1}
         assert np.isfinite(run.nll(drawn)).all()  # no note is held that was not struck
     else:

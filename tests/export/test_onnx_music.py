@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 import torch
 from onnx_sessions import Session, heard, music_frames, run_of, song
+from playing import MARKS
 
 from seqmodel.kernels.uniforms import Uniforms
-from seqmodel.media.music.frames import PianoRollFrames
+from seqmodel.media.music.frames import PianoRollFrames, marks_in
 from seqmodel.media.music.grid import Grid
 from seqmodel.sampling.sampler import Sampler
 
@@ -142,3 +143,70 @@ def test_the_echo_forgets_what_ours_forgets():
     frames = song(4300)
     told = Session(run)(heard(frames), given=frames)
     np.testing.assert_allclose(nats(told["logits"], frames), run.nll(frames), rtol=0, atol=1e-4)
+
+
+MARKED = {
+    "nade": {**MODELS["nade"], "by_part": True},
+    "tied": tied("ages", "by_part", "nearby", unit="gru"),
+    "only velocity": tied("ages", "rests", unit="gru", output="bernoulli"),
+}
+
+
+@pytest.fixture(scope="module", params=MARKED)
+def marked(request):
+    """A run that has learned marks, and its session."""
+    marks = MARKS["marks"]
+    if request.param == "only velocity":
+        marks = {"velocity": marks["velocity"]}
+    frame = replace(music_frames(onsets=True), marks=marks, programs=MARKS["programs"])
+    run = run_of(frame, **MARKED[request.param])
+    return run, Session(run)
+
+
+def test_marks_are_those_of_sample(marked):
+    """Guards their draw, from uniforms of their own, each mark given those before it."""
+    run, session = marked
+    names, length = [*run.frame.marks], 12
+    for temperature in (1.0, 0.5, 0.0):
+        sampler = Sampler(run.model, temperature=temperature)
+        wanted, _ = next(sampler.draw(Uniforms(3), shortest=np.inf))
+        stream, levels = Uniforms(3).split(), set()
+        session.restart()
+        for t in range(length):
+            struck = wanted[t, 88:176] > 0
+            numbers = stream.take(int(struck.sum()), len(names))
+            inputs = {f"uniforms.{name}": np.zeros((1, 88)) for name in names}
+            for name, column in zip(names, numbers.T, strict=True):
+                inputs[f"uniforms.{name}"][0, struck] = column
+            before = wanted[t - 1 : t, :176] if t else np.zeros((1, 176))
+            told = session(before, given=wanted[t : t + 1, :176], temperature=temperature, **inputs)
+            marks = marks_in(wanted[t : t + 1])
+            for name in names:
+                np.testing.assert_array_equal(told[f"drawn.{name}"], marks[name])
+                levels |= set(marks[name][0])
+        assert len(levels) > 2 * len(names) or temperature < 1  # 0 is no strike
+
+
+def test_marks_cost_what_eval_says(marked):
+    """Guards what is remembered of given marks, of unknown ones, and between calls."""
+    run, session = marked
+    frames, random = song(40, onsets=True), np.random.default_rng(1)
+    struck = frames[:, 88:] > 0
+    numbers = {}
+    for name, levels in run.frame.marks.items():
+        numbers[name] = random.integers(1, 1 + (len(levels.names) or 127), struck.shape) * struck
+        numbers[name][random.random(struck.shape) < 0.2] = 0  # unknown
+    reading = run.model.read(torch.from_numpy(frames).unsqueeze(1), run.model.start(1))
+    columns = {name: each[:, np.newaxis] for name, each in numbers.items()}
+    with torch.inference_mode():
+        costs, _ = run.model.score_marks(reading, columns)
+    session.restart()
+    told = []
+    for part in (slice(17), slice(17, None)):
+        given = {f"given.{name}": each[part] for name, each in numbers.items()}
+        told.append(session(heard(frames)[part], given=frames[part], **given))
+    for name, own in numbers.items():
+        logits = np.concatenate([each[f"logits.{name}"] for each in told])[own > 0]
+        level = np.searchsorted(run.frame.marks[name].edges, own[own > 0])
+        cost = np.log(np.exp(logits).sum(1)) - logits[np.arange(len(level)), level]
+        np.testing.assert_allclose(cost, costs[name], rtol=0, atol=1e-5)

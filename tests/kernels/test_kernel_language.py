@@ -1,7 +1,5 @@
 """The language of kernels: a text gives the same run by Python and compiled, or a clear error."""
 
-import importlib.util
-import itertools
 from math import exp, log
 
 import numpy as np
@@ -9,97 +7,20 @@ import pytest
 import torch
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
-from texts import compiled
+from texts import SIZE, compiled, programs, text_of
 
 from seqmodel.kernels.code.language import copy, side_by_side, unrolled
 from seqmodel.kernels.run.signature import NEW, Array, Signature
 from seqmodel.kernels.run.threads import compile_text, parallel_for
 
-SIZE = 7
 WIDTHS = (2, 5)
-numbers = itertools.count()
-
-
-def text_of(source, folder):
-    """The function that a source defines, in a file of its own, as the language reads them."""
-    path = folder / f"text_{next(numbers)}.py"
-    path.write_text("from seqmodel.kernels.code.language import *\n" + source)
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module.text
-
-
-def integer(depth):
-    """Source of integers, the names `a`, `b` and `n` and elements of `k` among them."""
-    leaf = st.sampled_from(["a", "b", "n", "k[n]", "k[2:][n % 4]", "0", "1", "-3", "8", "5"])
-    if not depth:
-        return leaf
-    one, real = integer(depth - 1), real_number(depth - 1)
-    return st.one_of(
-        leaf,
-        st.builds("({} {} {})".format, one, st.sampled_from("+-*&|^"), one),
-        st.builds("({} {} {})".format, one, st.sampled_from(["//", "%"]), st.sampled_from("7834")),
-        st.builds("({} // (1 + ({} & 15)))".format, one, one),
-        st.builds("({} % -(1 + ({} & 15)))".format, one, one),
-        st.builds("({} >> ({} & 7))".format, one, one),
-        st.builds("{}({}, {})".format, st.sampled_from(["min", "max"]), one, one),
-        st.builds("({} if {} else {})".format, one, condition(one, real), one),
-    )
-
-
-def real_number(depth):
-    """Source of reals."""
-    leaf = st.sampled_from(["x[n]", "s", "0.5", "-2.25", "float(n)", "x[1:][n % 3]"])
-    if not depth:
-        return leaf
-    one, whole = real_number(depth - 1), st.sampled_from(["a", "b", "n", "3"])
-    return st.one_of(
-        leaf,
-        st.builds("({} {} {})".format, one, st.sampled_from("+-*"), one),
-        st.builds("({} / (0.25 + {} * {}))".format, one, one, one),
-        st.builds("({} {} {})".format, whole, st.sampled_from("+-*"), one),
-        st.builds("({} / (1 + n * {}))".format, whole, st.sampled_from("n58")),
-        st.builds("{}({}, {})".format, st.sampled_from(["min", "max"]), one, one),
-    )
-
-
-def condition(whole, real):
-    sign = st.sampled_from(["<", "<=", ">", ">=", "==", "!="])
-    some = st.builds("{} {} {}".format, whole, sign, whole)
-    some |= st.builds("{} {} {}".format, real, sign, real)
-    some |= st.builds("0 <= {} < {}".format, whole, whole)
-    return some | st.builds("({} {} not {})".format, some, st.sampled_from(["and", "or"]), some)
-
-
-STATEMENTS = st.lists(
-    st.one_of(
-        st.builds("a = {} & 1023".format, integer(2)),
-        st.builds("b -= {} & 511".format, integer(2)),
-        st.builds("s = {}".format, real_number(2)),
-        st.builds("k[{} % SIZE] = {}".format, integer(1), integer(2)),
-        st.builds("x[n] += {}".format, real_number(2)),
-        st.builds("if {}:\n            a += 1\n        else:\n            s = {}".format,
-                  condition(integer(1), real_number(1)), real_number(1)),
-        st.builds("for j in unrolled(2, 4):\n            k[j] ^= {} + j".format, integer(1)),
-        st.builds("for m in range({} % 5, SIZE, 2):\n            x[m] = x[m] / 2 + m".format,
-                  integer(1)),
-    ),
-    min_size=1, max_size=6,
-)  # fmt: skip
 
 
 # Without shrinking: each try compiles a program.
 @settings(max_examples=25, deadline=None, phases=(Phase.explicit, Phase.generate))
-@given(statements=STATEMENTS, seed=st.integers(0, 99))
-def test_random_programs_give_the_same_run_by_python_and_compiled(
-    statements, seed, tmp_path_factory
-):
+@given(source=programs(bits=True), seed=st.integers(0, 99))
+def test_random_programs_give_the_same_run_by_python_and_compiled(source, seed, tmp_path_factory):
     """Guards every operator, rounding of // and %, conversions, and what a branch leaves behind."""
-    source = f"SIZE = {SIZE}\ndef text(k, x, count):\n    a = 3\n    b = -4\n    s = 0.5\n"
-    source += "    for n in range(count):\n"
-    source += "".join(f"        {statement}\n" for statement in statements)
-    source += "    x[0] += s\n    return a - b\n"
     text, random = text_of(source, tmp_path_factory.mktemp("text")), np.random.default_rng(seed)
     k, x = random.integers(-50, 50, SIZE), random.normal(size=SIZE)
     ours, theirs = {"k": k, "x": x, "count": SIZE}, {"k": k.copy(), "x": x.copy(), "count": SIZE}

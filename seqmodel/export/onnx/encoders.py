@@ -4,19 +4,18 @@ Each takes the frames read (rows, F) and keeps its memory of earlier ones in sta
 zero before the first frame.
 """
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from types import FunctionType
+from types import SimpleNamespace
 from typing import NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from seqmodel.export.onnx.graph import DOUBLE, FLOAT, INT64, Graph, Step, Symbol
+from seqmodel.export.onnx.texts import Array, Number, View, add_text
 from seqmodel.model.ages import SILENT, SOUNDING, UNCHANGED
-from seqmodel.model.bars import BARS, SIGNATURE, write_position
+from seqmodel.model.bars import SIGNATURE, write_position
 from seqmodel.model.clock import MAX_HELD
 from seqmodel.model.echo import MAX_LENGTH, REACH_BACK, STEPS
 from seqmodel.model.encoder import WindowEncoder
@@ -33,11 +32,23 @@ from seqmodel.model.motifs import (
     count_scales,
 )
 from seqmodel.model.notes import PITCH, WINDOW, NoteEncoder, absolute_pitch
-from seqmodel.model.sound import predictors as sounds
-from seqmodel.model.sound import steering
 from seqmodel.model.sound.encoder import SoundEncoder
-from seqmodel.model.sound.predictors import Predictors
-from seqmodel.model.sound.steering import TrainingStatistics
+from seqmodel.model.sound.kernel import (
+    adapt,
+    advance,
+    find_grid,
+    find_pitch,
+    shift_lines,
+    write_features,
+)
+from seqmodel.model.sound.predictors import (
+    FULL,
+    INSIDE,
+    MAX_SEEN,
+    MIN_PEAK,
+    QUANTISATION,
+    Predictors,
+)
 from seqmodel.outputs.notes import OCTAVE
 
 WORD = 24
@@ -152,21 +163,17 @@ def _around(g: Graph, line: Symbol, D: int) -> Symbol:
 
 
 def _bar_positions(g: Graph, encoder: NoteEncoder, elapsed: Symbol) -> Symbol:
-    """The rows' places in the bar, (rows, BARS), by the metre in the state or else train's usual.
-
-    `write_position` itself adds the nodes, given symbols and their functions.
-    """
+    """Places in the bar, (rows, BARS), by the metre in the state or else train's usual one."""
 
     def known(former: list[Symbol]) -> tuple[list[Symbol], Symbol]:
         metre = g("Where", former[0][3:] > 0, former[0], encoder.bars[:SIGNATURE])
         return [metre], metre
 
-    metre = g.with_states({"metre": [SIGNATURE]}, known, INT64)
-    names = {"unrolled": range, "min": partial(g, "Min"), "float": partial(g.cast, kind=FLOAT)}
-    write = FunctionType(write_position.__code__, {**write_position.__globals__, **names})
-    columns = [elapsed] * BARS
-    write(columns, g.split(metre, [1] * SIGNATURE, 0), g.unsqueeze(elapsed, 1), 1)
-    return g.concat(columns, 1)
+    metre = g.unsqueeze(g.with_states({"metre": [SIGNATURE]}, known, INT64), 0)
+    x, elapsed = Array(g), g.unsqueeze(elapsed, 1)
+    signature = View(Array(g, metre, [1] * SIGNATURE, INT64))
+    add_text(g, write_position, View(x), signature, Number(elapsed, INT64), 1)
+    return g.cast(x.all(), FLOAT)
 
 
 def _ages(g: Graph, encoder: NoteEncoder, frames: Symbol) -> tuple[Symbol, Symbol, Symbol]:
@@ -336,10 +343,7 @@ def _echo(g: Graph, frames: Symbol, F: int, elapsed: Symbol, D: int) -> Symbol:
     return g.concat(features, 2)
 
 
-# ---- sound: functions of the parts of its memory
-
-
-Parts = Mapping[str, Symbol]
+# ---- sound
 
 
 def sound(
@@ -347,219 +351,79 @@ def sound(
 ) -> Encoded:
     """What adaptive predictors predict about the next sample; `frames` are samples (rows, 1).
 
-    As in `model.sound`, in float64, for one piece and without noise. All lattices are computed at
-    once, as rows with as many stages as the longest: a stage depends only on lower ones. Their
-    memory is one state, a vector of parts, from which the features of all samples follow at once.
+    By the texts of `model.sound.kernel`, for one piece and without noise: first the memories after
+    each sample, then the features of all of them at once.
     """
     p, known, elapsed = encoder.predictors, encoder.steered(), _elapsed(g, frames)
-    starts = _start(p, known)
-    start, sizes = np.concatenate(list(starts.values())), [part.size for part in starts.values()]
-
-    def parts_of(memory: Symbol, axis: int) -> Parts:
-        return dict(zip(starts, g.split(memory, sizes, axis), strict=True))
+    start = p.start_memory(known.grid, 1, torch.device("cpu")).numpy()
+    sizes = [*p.sizes.values()]
+    replaced = (adapt, _adapt), (find_grid, _find_grid), (find_pitch, _find_pitch)
+    instead = {text: partial(function, g) for text, function in replaced}
 
     def body(memory: Symbol, sample: Symbol, count: Symbol) -> Step:
-        before = g("Where", g("Equal", count, 0), start, memory)
-        parts = _updated(g, p, parts_of(before, 0), sample)
-        after = g.concat([parts[name] for name in starts], 0)
-        return [after], [after]
+        own = Array(g, g("Where", g("Equal", count, 0), start, memory), sizes)
+        pure = Number(g.reshape(g.cast(sample, DOUBLE) * FULL, 1, 1), DOUBLE)
+        add_text(g, shift_lines, View(own), p)
+        add_text(g, advance, View(own), pure, None, 0, 0, 0, 0, p, instead=instead)
+        return [own.all()], [g.squeeze(own.all(), 0)]
 
-    def course_of(k: Symbol, b: Symbol, slow: Symbol, loud: Symbol) -> list[Symbol]:
-        """What labels add to the features, as in `sound.kernel.write_course`; nothing without."""
-        if not p.combinations or labels is None:
-            return []
-        number = g.cast(labels, DOUBLE) @ encoder.place_values.numpy()[:, np.newaxis]
-        moment = g.unsqueeze(g.cast(elapsed + 1, DOUBLE) * p.moments_per_sample, 1)
-        table = known.courses.flatten(0, 1).numpy()
-        M, nodes = table.shape[1] - 1, steering.MOMENTS
-        width = _between(g, table, moment, nodes)
-        centre = _between(g, table, moment, nodes, (number + 1.0) * float(nodes))
-        near = g("Min", g("Max", k, centre[:, :M] - width[:, :M]), centre[:, :M] + width[:, :M])
-        course = g.concat([g.sum((near - k) * b, 1) / slow, centre[:, M:] - loud.log()], 1)
-        fading = g("Clip", (float(nodes) - moment) / float(steering.FADING), 0.0, 1.0)
-        weight = g("Min", number, 1.0) * fading
-        return [g("Clip", course, -sounds.CLIP, sounds.CLIP) * weight]
-
-    shapes, rows = {"sound": [len(start)]}, [frames, elapsed]
+    shapes, rows = {"sound": [1, p.memory_size]}, [frames, elapsed]
     (memories,) = g.with_states(shapes, lambda states: g.scan(body, states, rows), DOUBLE)
     with g.within("features"):
-        features = _features(g, p, known, parts_of(memories, 1), course_of)
-        x = g.unsqueeze(g.cast(features, FLOAT), 1)
-    return Encoded(x, x, frames, g("Equal", (elapsed + 1) % encoder.steps, 0))
+        own, x = Array(g, memories, sizes), Array(g)
+        if p.combinations and labels is not None:
+            number = g.cast(labels, DOUBLE) @ encoder.place_values.numpy()[:, np.newaxis]
+            own.write(p.starts["combination"], 1, number)
+        f = SimpleNamespace(p=p, known=known.packed().numpy(), strengths=known.strengths().numpy())
+        add_text(g, write_features, f, View(own), View(x), 0, 0)
+        features = g.unsqueeze(g.cast(x.all(), FLOAT), 1)
+    return Encoded(features, features, frames, g("Equal", (elapsed + 1) % encoder.steps, 0))
 
 
-def _start(p: Predictors, known: TrainingStatistics) -> dict[str, NDArray[np.float64]]:
-    """The parts of the memory before the first sample."""
-    L, M = len(p.lattices), max(each.order for each in p.lattices)
-    initial = p.parts(p.start_memory(known.grid, 1, torch.device("cpu")))
-    copied = "grid", "seen", "energy", "lag", "peak", "acf", *p.lines
-    return {
-        **{name: np.zeros(L * M) for name in ("k", "b", "num")},
-        "den": np.full(L * M, sounds.FIRST_SQUARES),
-        "predicted": np.zeros(L),
-        "levels": np.array([level.start for level in p.levels.values()]),
-        **{name: initial[name].numpy().ravel() for name in copied},
-    }
+def _adapt(g: Graph, memory: View, sample: Number, n: int, p: Predictors) -> Number:
+    """`sound.kernel.adapt`; all stages at once, since each depends only on lower ones."""
+    own, lattice, start = memory.array, p.lattices[n], p.lattice_starts[n]
+    M = lattice.order
+    k, b, num, den = (own.read(start + part * M, M) for part in range(4))
+    error = sample.symbol - own.read(start + 4 * M, 1)
+    f = sample.symbol - g("CumSum", k * b, 1, exclusive=1)
+    num = num * lattice.forgetting + f * b * 2.0
+    den = den * lattice.forgetting + (f * f + b * b + 2 * QUANTISATION)
+    b = g.concat([sample.symbol, (b - k * f)[:, : M - 1]], 1)
+    k = num / den * INSIDE
+    for part, value in enumerate((k, b, num, den)):
+        own.write(start + part * M, M, value)
+    own.write(start + 4 * M, 1, g("Clip", g.sum(k * b, 1), -FULL, FULL - 1))
+    return Number(error, DOUBLE)
 
 
-def _updated(g: Graph, p: Predictors, parts: Parts, raw: Symbol) -> Parts:
-    """The parts after a sample (1,)."""
-    pure = g.cast(raw, DOUBLE) * sounds.FULL
-    sample = pure + sounds.OFFSET
-    errors = sample - parts["predicted"]
-    slope = sample - parts[sounds.SAMPLES][-1:]
-    first = errors[:1]
-    newest = {sounds.SAMPLES: sample, sounds.ERRORS: first, sounds.SLOW_ERRORS: errors[-1:]}
-    lines = dict[str, Symbol]()
-    for line in p.lines:
-        if line == sounds.SMOOTH:
-            latest = lines[sounds.ERRORS][-p.pitch.step :]
-            newest[line] = g("ReduceMean", latest, axes=[0], keepdims=1)
-        lines[line] = g.concat([parts[line][1:], newest[line]], 0)
-    sizes = g("Abs", g.concat([first, first, sample, slope, np.array([sounds.OFFSET])], 0))
-    followed = g.concat([sizes, sample], 0)
-    forgetting = np.array([level.forgetting for level in p.levels.values()])
-    return {
-        **_updated_lattices(g, p, parts, sample),
-        "levels": parts["levels"] * forgetting + followed * (1 - forgetting),
-        **_updated_grid(g, parts, pure),
-        **_updated_pitch(g, p.pitch, parts, lines[p.pitch_line], p.lines[p.pitch_line]),
-        **lines,
-    }
+def _find_grid(g: Graph, memory: View, sample: Number, p: Predictors) -> None:
+    """`sound.kernel.find_grid`, without operators on bits, which ONNX lacks."""
+    grid, seen = (memory.array.read(p.starts[name], 1) for name in ("grid", "seen"))
+    powers = 2.0 ** np.arange(16)
+    divides = g("Equal", g("Floor", sample.symbol / powers) * powers, sample.symbol)
+    lowest = g("ReduceMax", g("Where", divides, powers, 1.0), axes=[1])
+    found = g("Where", g("Equal", seen, 0.0), lowest, g("Min", grid, lowest))
+    silent, more = g("Equal", sample.symbol, 0.0), g("Min", seen + 1.0, float(MAX_SEEN))
+    memory.array.write(p.starts["grid"], 1, g("Where", silent, grid, found))
+    memory.array.write(p.starts["seen"], 1, g("Where", silent, seen, more))
 
 
-def _updated_lattices(g: Graph, p: Predictors, parts: Parts, sample: Symbol) -> Parts:
-    orders = np.array([[each.order] for each in p.lattices])
-    L, M = len(orders), orders.max()
-    k, b, num, den = (g.reshape(parts[name], L, M) for name in ("k", "b", "num", "den"))
-    forgetting = np.array([[each.forgetting] for each in p.lattices])
-    f = sample - g("CumSum", k * b, 1, exclusive=1)
-    num = num * forgetting + f * b * 2.0
-    den = den * forgetting + (f * f + b * b + 2 * sounds.QUANTISATION)
-    b = g.concat([g("Expand", sample, np.array([L, 1])), (b - k * f)[:, : M - 1]], 1)
-    k = num / den * sounds.INSIDE
-    following = g.sum(k * b * (np.arange(M) < orders).astype(float), 1, keep=False)
-    after = {"k": k, "b": b, "num": num, "den": den}
-    parts = {name: g.reshape(value, -1) for name, value in after.items()}
-    return parts | {"predicted": _within_full_scale(g, following)}
-
-
-def _updated_grid(g: Graph, parts: Parts, pure: Symbol) -> Parts:
-    former, powers = parts["grid"], 2.0 ** np.arange(16)
-    divides = g("Equal", g("Floor", pure / powers) * powers, pure)
-    lowest = g("ReduceMax", g("Where", divides, powers, 1.0), axes=[0], keepdims=1)
-    first, silent = g("Equal", parts["seen"], 0.0), g("Equal", pure, 0.0)
-    grid = g("Where", first, lowest, g("Min", former, lowest))
-    seen = g("Min", parts["seen"] + 1.0, float(sounds.MAX_SEEN))
-    return {
-        "grid": g("Where", silent, former, grid),
-        "seen": g("Where", silent, parts["seen"], seen),
-    }
-
-
-def _updated_pitch(g: Graph, pitch: sounds.Pitch, parts: Parts, line: Symbol, size: int) -> Parts:
-    newest = line[-1:]
-    energy = parts["energy"] * pitch.forgetting + newest * newest + 1.0
+def _find_pitch(g: Graph, memory: View, line: View, p: Predictors) -> None:
+    """`sound.kernel.find_pitch`, all lags at once."""
+    own, pitch, size = memory.array, p.pitch, p.lines[p.pitch_line]
+    values = own.read(line.start, size)
+    newest = values[:, -1:]
+    energy = own.read(p.starts["energy"], 1) * pitch.forgetting + newest * newest + 1.0
     back = np.arange(pitch.shortest, pitch.longest + 1) * pitch.step
-    acf = parts["acf"] * pitch.forgetting + newest * g("Gather", line, size - 1 - back)
-    peak = g("ReduceMax", acf, axes=[0], keepdims=1)
-    best = g.cast(g("ArgMax", acf, axis=0), DOUBLE)
-    periodic = peak > energy * sounds.MIN_PEAK
-    return {
-        "energy": energy,
-        "lag": g("Where", periodic, best, 0.0) + float(pitch.shortest),
-        "peak": g("Max", peak / energy, sounds.MIN_PEAK),
-        "acf": acf,
-    }
-
-
-def _features(
-    g: Graph,
-    p: Predictors,
-    known: TrainingStatistics,
-    parts: Parts,
-    course_of: Callable[..., list[Symbol]],
-) -> Symbol:
-    """The features (rows, I) of all samples at once, as in `sound.kernel.write_features`."""
-    levels = g.split(parts["levels"], [1] * len(p.levels), 1)
-    floors = (level.floor for level in p.levels.values())
-    slow, fast, loud, sharp, initial, dc = (
-        level + floor for level, floor in zip(levels, floors, strict=True)
-    )
-    predicted, grid, M = parts["predicted"], parts["grid"], p.reported_coefficients
-    anchor, period = predicted[:, :1], parts["lag"] / float(p.pitch.longest)
-
-    def latest(line: str, count: int) -> Symbol:
-        last = p.lines[line] - 1
-        return g("Gather", parts[line], np.arange(last, last - count, -1), axis=1)
-
-    def clipped_ratio(values: Symbol, level: Symbol) -> Symbol:
-        return g("Clip", values / level, -sounds.CLIP, sounds.CLIP)
-
-    def one_period_ago(taps: int) -> Symbol:
-        steps = g.cast(parts["lag"], INT64) - np.arange(-taps, taps + 1)
-        places = p.lines[p.pitch_line] - steps * p.pitch.step
-        return g("GatherElements", parts[p.pitch_line], places, axis=1)
-
-    def steered() -> list[Symbol]:
-        """The anchor and its level, moved as in `model.sound.steering`."""
-        strength, place = known.strength, loud.log() / math.log(2)
-        low, high = g.split(_between(g, known.ranges.numpy(), place), [M, M], 1)
-        k, b, peak = parts["k"][:, :M], parts["b"][:, :M], parts["peak"]
-        outside = g("Min", g("Max", k, low), high) - k
-        beyond = g("Clip", dc, -known.most_dc, known.most_dc) - dc
-        pull = (g.sum(outside * b, 1) + beyond) * steering.OUTSIDE
-        octaves = period.log() * (steering.AN_OCTAVE / math.log(2)) + (steering.NODES - 1.0)
-        voice = _between(g, known.voices.numpy()[:, np.newaxis], octaves)
-        pull = pull + peak * (1.0 - peak) * voice * one_period_ago(0)
-        softer = g("Pow", g("Min", known.sharpest / sharp, 1.0), strength)
-        louder = g("Max", 1.0 - known.loudest / loud, 0.0) * anchor * softer * steering.OUTSIDE
-        pull = pull - g("Min", g("Max", louder, -slow), slow)
-        push = _between(g, known.pushes.numpy()[:, np.newaxis], place)
-        for each in course:
-            limit, share = steering.MAX_FOLLOWED, float(known.afforded)
-            pull = pull + g("Clip", each[:, :1], -limit, limit) * slow * share
-            limit = steering.MAX_LOUDER
-            push = push + g("Clip", each[:, 1:] * steering.LOUDER, -limit, limit) * share
-        new_anchor = _within_full_scale(g, anchor * softer + pull * strength)
-        limited = g("Min", slow, initial + known.roughest)
-        return [new_anchor, limited * (push * strength).exp()]
-
-    odds = g("Pow", grid, parts["seen"]) * known.share
-    certainty = g("Where", grid > 1.0, odds / (odds + (1 - known.share)), 0.0)
-    course = course_of(parts["k"][:, :M], parts["b"][:, :M], slow, loud)
-    anchor_and_level = steered() if known.strength else [anchor, slow]
-    features = [
-        clipped_ratio(latest(sounds.SAMPLES, 16) - anchor, loud),
-        clipped_ratio(latest(sounds.ERRORS, 24), slow) / 2.0,
-        clipped_ratio(predicted[:, 1:] - anchor, slow),
-        clipped_ratio(latest(sounds.SLOW_ERRORS, 8), slow) / 2.0,
-        parts["k"][:, :M],
-        g.concat([slow, fast, loud], 1).log() / 2.0 - np.array([2.0, 2.0, 3.0]),
-        clipped_ratio(one_period_ago(sounds.TAPS), slow) / 2.0, parts["peak"],
-        period.log() / math.log(2), *course,
-        certainty, g.concat([grid, *anchor_and_level], 1) / sounds.FULL,
-    ]  # fmt: skip
-    return g.concat(features, 1)
-
-
-def _between(
-    g: Graph, table: NDArray[np.float64], place: Symbol, nodes: int = steering.NODES,
-    first: Symbol | float = 0.0,
-) -> Symbol:  # fmt: skip
-    """Rows (rows, N) interpolated at places (rows, 1) in a table of `nodes` rows.
-
-    If several tables are stacked, this one begins at row `first`.
-    """
-    place = g("Clip", place, 0.0, nodes - 1.0)
-    node = g("Min", g("Floor", place), nodes - 2.0)
-    number, stored = g.squeeze(g.cast(node + first, INT64), 1), g.constant(table, "table")
-    below, above = (g("Gather", stored, n) for n in (number, number + 1))
-    return below + (above - below) * (place - node)
-
-
-def _within_full_scale(g: Graph, values: Symbol) -> Symbol:
-    return g("Clip", values, -sounds.FULL, sounds.FULL - 1)
+    ago = g("Gather", values, size - 1 - back, axis=1)
+    acf = own.read(p.starts["acf"], pitch.lags) * pitch.forgetting + newest * ago
+    peak = g("ReduceMax", acf, axes=[1])
+    best = g.cast(g("ArgMax", acf, axis=1), DOUBLE) + float(pitch.shortest)
+    lag = g("Where", peak > energy * MIN_PEAK, best, float(pitch.shortest))
+    peak = g("Max", peak / energy, MIN_PEAK)
+    for name, value in {"energy": energy, "lag": lag, "peak": peak, "acf": acf}.items():
+        own.write(p.starts[name], p.sizes[name], value)
 
 
 ENCODERS: Mapping[type, Callable[..., Encoded]] = {

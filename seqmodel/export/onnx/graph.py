@@ -213,6 +213,13 @@ class Graph:
         """Repeat a value for each of the rows of `like`: (rows, *shape)."""
         return self("Expand", value, self.concat([self.count(like), np.array(shape, np.int64)], 0))
 
+    def stored(self, array: NDArray[Any]) -> Symbol:
+        """A constant, stored once."""
+        key = f"{array.dtype}{array.shape}", array.tobytes()
+        if key not in self._stored:
+            self._stored[key] = self.constant(array, "constant")
+        return self._stored[key]
+
     def _value(self, value: Value, double: bool) -> str:
         """The name of a value, stored if it is a constant."""
         if isinstance(value, Symbol):
@@ -220,10 +227,7 @@ class Graph:
         array = np.asarray(value)
         if array.dtype.kind == "f":
             array = array.astype(np.float64 if double else np.float32)
-        key = f"{array.dtype}{array.shape}", array.tobytes()
-        if key not in self._stored:
-            self._stored[key] = self.constant(array, "constant")
-        return self._stored[key].name
+        return self.stored(array).name
 
     def _unique_name(self, what: str) -> str:
         name = f"{self._scope}{what}"

@@ -12,7 +12,8 @@ from onnx import helper
 import seqmodel
 from seqmodel.errors import SeqmodelError
 from seqmodel.export.onnx.encoders import ENCODERS
-from seqmodel.export.onnx.graph import IR_VERSION, OPSET, ROWS, Graph
+from seqmodel.export.onnx.graph import IR_VERSION, OPSET, ROWS, Graph, Symbol
+from seqmodel.export.onnx.marks import add_marks
 from seqmodel.export.onnx.outputs import COLDEST, OUTPUTS, Reading
 from seqmodel.export.onnx.units import on_changes, over_time
 from seqmodel.media.labels import column_count
@@ -77,6 +78,9 @@ def _graph(model: SequenceModel) -> Graph:
     with g.within("output"):
         reading = Reading(h, encoded.past, given, uniforms, temperature, encoded.last)
         OUTPUTS[type(output)](g, output, reading)
+    if model.marks is not None:
+        temperature = g("Max", g.input("mark_temperature", []), COLDEST)
+        add_marks(g, model.marks, h, Symbol(g, "drawn"), temperature)
     return g
 
 

@@ -234,7 +234,7 @@ def _gaussian(g: Graph, output: GaussianMixtureOutput, reading: Reading) -> None
     columns = linear(g, output.linear, g.squeeze(reading.h, 1))
     first, means, log_scales = g.split(g.reshape(columns, 0, 2 * F + 1, K), [1, F, F], 1)
     logits, scales = g.squeeze(first, 1), g("Exp", log_scales) + output.floor
-    chosen = g.unsqueeze(_choose(g, logits, reading.uniforms[:, :1], reading), 1)
+    chosen = g.unsqueeze(choose(g, logits, reading.uniforms[:, :1], reading.temperature), 1)
     mean, scale = (g.squeeze(_pick(g, values, chosen), 2) for values in (means, scales))
     # ONNX has no inverse of Erf.
     inside = g.cast(_inside(g, reading.uniforms[:, 1:]), DOUBLE)
@@ -256,7 +256,7 @@ def _sample_logistic(g: Graph, output: SampleLogisticOutput, reading: Reading) -
     fine = g("Where", spacing > LEVEL_STEP, fine, 1.0)
 
     choice, noise, rounding = (reading.uniforms[:, k : k + 1] for k in range(3))
-    chosen = _choose(g, logits, choice, reading)
+    chosen = choose(g, logits, choice, temperature)
     u = _inside(g, noise)
     quantile = (u.log() - (1.0 - u).log()) * temperature
     deviation = _pick(g, means, chosen) + _pick(g, scales, chosen) * quantile
@@ -276,7 +276,9 @@ def _categorical(g: Graph, output: CategoricalOutput, reading: Reading) -> None:
     """Single samples of 256 mu-law levels."""
     h = g.squeeze(reading.h, 1)
     logits = linear(g, output.linear, h)
-    drawn = _pick(g, mu_law.SAMPLES, _choose(g, logits, reading.uniforms[:, :1], reading))
+    drawn = _pick(
+        g, mu_law.SAMPLES, choose(g, logits, reading.uniforms[:, :1], reading.temperature)
+    )
     _sample(g, output, h, reading, drawn, logits)
 
 
@@ -289,9 +291,9 @@ def _sample(
         add_end_results(g, linear(g, output.ending, h), reading)
 
 
-def _choose(g: Graph, logits: Symbol, uniforms: Symbol, reading: Reading) -> Symbol:
+def choose(g: Graph, logits: Symbol, uniforms: Symbol, temperature: Symbol) -> Symbol:
     """1 for the component (rows, K) that the uniforms (rows, 1) choose, as in `draws.choose`."""
-    cumulative = g("CumSum", g("Softmax", logits / reading.temperature, axis=1), 1)
+    cumulative = g("CumSum", g("Softmax", logits / temperature, axis=1), 1)
     beyond = cumulative / cumulative[:, -1:] > uniforms
     # The first component beyond the uniform.
     return g.cast(g("Equal", g("CumSum", g.cast(beyond, INT64), 1), 1), FLOAT)

@@ -216,7 +216,7 @@ def _marks(
     for mark in outputs.values():
         fields = mark.draw_fields(levels)
         fields |= {name: take(*shape) for name, shape in {
-            "above": (1, D), "features": (1, fields["K"]), "memory": (1, mark.memory_size),
+            "features": (1, fields["K"]), "memory": (1, mark.memory_size),
             "seen": (fields["J"],), "odds": (fields["L"],),
         }.items()}  # fmt: skip
         fields |= {"H": H, "h": h, "U": D, "uniforms": uniforms, "temperature": temperature}

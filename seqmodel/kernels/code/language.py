@@ -9,8 +9,8 @@ compile-time constants, or an object that has these as attributes:
             sum += x[n]
             total[n] = sum
 
-Python runs it over NumPy arrays. `translate` turns its syntax tree into instructions of an
-`Emitter` instead. The language has:
+Python runs it over NumPy arrays. A `Translation` walks its syntax tree: `code.instructions` appends
+instructions to an `Emitter`, and `export.onnx.texts` nodes to a graph. The language has:
 
 - statements: assignments to names and to `a[i]`, including augmented ones; `for n in range(...)`
   with a constant positive step; `for k in unrolled(...)`, unrolled at compile time; `if`; calls; as
@@ -36,18 +36,11 @@ import ast
 import builtins
 import inspect
 import operator
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from functools import cache, reduce
-from math import exp, log
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from textwrap import dedent
 from typing import Any, NoReturn
-
-from llvmlite import ir
-
-from seqmodel.kernels.code.emit import FUSE, INT, Emitter
-from seqmodel.kernels.code.vectors import Vector
 
 unrolled = range
 """`range` over constants: the loop is unrolled at compile time, its variable a constant."""
@@ -58,82 +51,25 @@ def side_by_side(array: Any) -> Any:
     return array
 
 
-_TRUTH = ir.IntType(1)
-_OPERATORS: Mapping[type, tuple[Callable[[Any, Any], Any], str | None, str | None]] = {
-    # The function that computes constants, and the instructions for integers and for reals.
-    ast.Add: (operator.add, "add", "fadd"),
-    ast.Sub: (operator.sub, "sub", "fsub"),
-    ast.Mult: (operator.mul, "mul", "fmul"),
-    ast.Div: (operator.truediv, None, "fdiv"),
-    ast.FloorDiv: (operator.floordiv, "sdiv", None),
-    ast.Mod: (operator.mod, "srem", None),
-    ast.LShift: (operator.lshift, "shl", None),
-    ast.RShift: (operator.rshift, "ashr", None),
-    ast.BitAnd: (operator.and_, "and_", None),
-    ast.BitOr: (operator.or_, "or_", None),
-    ast.BitXor: (operator.xor, "xor", None),
-}
-_COMPARISONS: Mapping[type, tuple[Callable[[Any, Any], Any], str]] = {
-    ast.Lt: (operator.lt, "<"),
-    ast.LtE: (operator.le, "<="),
-    ast.Gt: (operator.gt, ">"),
-    ast.GtE: (operator.ge, ">="),
-    ast.Eq: (operator.eq, "=="),
-    ast.NotEq: (operator.ne, "!="),
-}
-
-
 def copy(source: Any, target: Any, count: int) -> None:
-    """Copy `count` reals; in a text, a call becomes `Emitter.copy`."""
+    """Copy `count` reals."""
     target[:count] = source[:count]
 
 
 def clear(target: Any, count: int) -> None:
-    """Set `count` reals to zero; in a text, a call becomes `Emitter.clear`."""
+    """Set `count` reals to zero."""
     target[:count] = 0
 
 
-@dataclass(frozen=True)
-class Pointer:
-    """An array of a text: the reals or integers from an address on."""
-
-    address: Any
-    """One address, or a list of one for each lane."""
-    kind: Any
-    """The LLVM type at each index: a number, or a vector of one number for each lane."""
-
-
-@dataclass(frozen=True)
-class Inline:
-    """What a text can call, given as an argument, but not contain: vector code, other kernels."""
-
-    write: Callable[..., Any]
-    """Appends the instructions, given addresses and numbers; returns a number or None."""
-
-
-def translate(e: Emitter, text: Callable[..., Any], **arguments: Any) -> Any:
-    """Append a text's instructions; returns the text's result.
-
-    Arguments are a `Pointer` for an array, an instruction's value, a constant, or a `Inline`.
-
-    Raises:
-        SyntaxError: if the text is not in the language.
-    """
-    return _Translation(e, text, arguments).result
-
-
-def _is_constant(value: Any) -> bool:
-    return not isinstance(value, ir.Value | Pointer)
-
-
-def _is_vector(value: Any) -> bool:
-    """Whether a value differs between lanes."""
-    return isinstance(getattr(value, "type", None), ir.VectorType)
-
-
-def _scalar_type(kind: Any) -> Any:
-    """The type of a number, or of the numbers in a vector."""
-    return kind.element if isinstance(kind, ir.VectorType) else kind
+OPERATORS: Mapping[type, Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod,
+    ast.LShift: operator.lshift, ast.RShift: operator.rshift,
+    ast.BitAnd: operator.and_, ast.BitOr: operator.or_, ast.BitXor: operator.xor,
+    ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt, ast.GtE: operator.ge,
+    ast.Eq: operator.eq, ast.NotEq: operator.ne,
+}  # fmt: skip
+"""The functions that compute constants."""
 
 
 @cache
@@ -145,153 +81,120 @@ def _parsed(text: Callable[..., Any]) -> tuple[ast.FunctionDef, list[str], int]:
     return function, lines, first
 
 
-class _Translation:
-    """One text, or one call of it, as instructions."""
+class Translation(ABC):
+    """One text, or one call of it, for a target, which says what its statements become."""
 
-    def __init__(self, e: Emitter, text: Callable[..., Any], arguments: Mapping[str, Any]) -> None:
-        function, self._lines, self._first = _parsed(text)
-        self._file = inspect.getsourcefile(text)
-        self._e, self._b, self._globals = e, e.builder, inspect.unwrap(text).__globals__
-        self._assigned = Counter(
-            node.id
-            for node in ast.walk(function)
-            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
-        )
-        self._bound = dict(arguments)
-        """Names that stand for one value: constants, arrays, and what is not assigned here."""
-        self._slots: dict[str, Any] = {}
-        """Where assigned numbers are stored, by name."""
-        kinds = (getattr(a, "kind", getattr(a, "type", None)) for a in arguments.values())
-        self._in_vectors = any(isinstance(kind, ir.VectorType) for kind in kinds)
-        """Whether names of reals that are assigned twice hold one real for each lane."""
-        for name in set(arguments) & set(self._assigned):
-            self._assigned[name] += 1
-            self._assign(function, name, self._bound.pop(name))
-        *body, last = function.body
-        returns = isinstance(last, ast.Return) and last.value is not None
-        self._block(body if returns else function.body)
-        self.result = self._value(last.value) if returns else None  # type: ignore[attr-defined]
+    computed: tuple[type, ...]
+    """The types of the target's numbers and arrays; all other values are constants."""
 
-    def _fail(self, node: ast.AST, message: str) -> NoReturn:
+    def __init__(self, text: Callable[..., Any], arguments: Mapping[str, Any]) -> None:
+        self.function, self._lines, self._first = _parsed(text)
+        self._file, self._globals = inspect.getsourcefile(text), inspect.unwrap(text).__globals__
+        self.bound = dict(arguments)
+        """Values by name."""
+
+    def run(self) -> Any:
+        """Translate the whole text; returns its result.
+
+        Raises:
+            SyntaxError: if the text is not in the language.
+        """
+        *body, last = self.function.body
+        if isinstance(last, ast.Return) and last.value is not None:
+            self.block(body)
+            return self.value(last.value)
+        return self.block([*body, last])
+
+    def fail(self, node: ast.AST, message: str) -> NoReturn:
         line = getattr(node, "lineno", 1) - 1
         raise SyntaxError(message, (self._file, self._first + line, None, self._lines[line]))
 
+    def is_constant(self, *values: Any) -> bool:
+        return not any(isinstance(value, self.computed) for value in values)
+
     # Statements
 
-    def _block(self, body: list[ast.stmt]) -> None:
+    def block(self, body: list[ast.stmt]) -> None:
         for statement in body:
-            self._statement(statement)
+            self.statement(statement)
 
-    def _statement(self, node: ast.stmt) -> None:
+    def statement(self, node: ast.stmt) -> None:  # noqa: PLR0912
         match node:
             case ast.Assign(targets=[target], value=value):
-                self._store(target, self._value(value))
+                self._store(target, self.value(value))
             case ast.AugAssign(target=target, op=op, value=value):
-                current = self._value(target)
-                self._store(target, self._binary(node, op, current, self._value(value)))
+                self._store(target, self._binary(node, op, self.value(target), self.value(value)))
             case ast.If(test=test, body=body, orelse=other):
-                condition = self._truth(node, self._value(test))
-                if _is_constant(condition):
-                    self._block(body if condition else other)
-                elif _is_vector(condition):
-                    self._fail(node, "the condition differs between lanes")
+                condition = self.truth(node, self.value(test))
+                if self.is_constant(condition):
+                    self.block(body if condition else other)
                 else:
-                    with self._b.if_else(condition) as (yes, no):
-                        with yes:
-                            self._block(body)
-                        with no:
-                            self._block(other)
+                    self.branch(node, condition)
             case ast.For(target=ast.Name(id=name), iter=ast.Call() as call, orelse=[]):
-                self._loop(node, name, call)
+                kind, bounds = ast.unparse(call.func), [self.value(one) for one in call.args]
+                if kind == "unrolled" and self.is_constant(*bounds):
+                    self.unroll(node, name, unrolled(*bounds))
+                elif kind == "range" and (
+                    len(bounds) < 3 or (self.is_constant(bounds[2]) and bounds[2] > 0)
+                ):
+                    bounds = [0, *bounds, 1] if len(bounds) == 1 else [*bounds, 1]
+                    self.loop(node, name, *bounds[:3])
+                else:
+                    message = "loops are over range with a constant step above 0, or over unrolled"
+                    self.fail(node, message)
+                self.bound.pop(name, None)
             case ast.Expr(value=ast.Constant()):  # the docstring
                 pass
             case ast.Expr(value=ast.Call() as call):
-                self._value(call)
+                self.value(call)
             case ast.Return():
-                self._fail(node, "return must be the text's last statement")
+                self.fail(node, "return must be the text's last statement")
             case _:
                 kind = type(node).__name__.lower()
-                self._fail(node, f"{kind} is not in the language of kernels")
+                self.fail(node, f"{kind} is not in the language of kernels")
 
-    def _loop(self, node: ast.For, name: str, call: ast.Call) -> None:
-        if name in self._slots:
-            self._fail(node, f"{name} is assigned elsewhere too")
-        kind, bounds = ast.unparse(call.func), [self._value(a) for a in call.args]
-        if kind == "unrolled" and all(map(_is_constant, bounds)):
-            for value in unrolled(*bounds):
-                self._bound[name] = value
-                self._block(node.body)
-        elif kind == "range" and (len(bounds) < 3 or (_is_constant(bounds[2]) and bounds[2] > 0)):
-            start, stop, step = [0, *bounds, 1] if len(bounds) == 1 else [*bounds, 1][:3]
-            with self._e.loop(self._integer(node, start), self._integer(node, stop), step) as k:
-                self._bound[name] = k
-                self._block(node.body)
-        else:
-            self._fail(node, "loops are over range with a constant step above 0, or over unrolled")
-        self._bound.pop(name, None)
+    def unroll(self, node: ast.For, name: str, values: Sequence[int]) -> None:
+        for value in values:
+            self.bound[name] = value
+            self.block(node.body)
 
     def _store(self, target: ast.expr, value: Any) -> None:
         if isinstance(target, ast.Name):
-            self._assign(target, target.id, value)
+            self.assign(target, target.id, value)
         elif isinstance(target, ast.Subscript) and not isinstance(target.slice, ast.Slice):
-            self._put(target, value, self._element(target))
+            self.put(target, self.value(target.value), self.value(target.slice), value)
         else:
-            self._fail(target, "only names and elements of arrays are assigned")
-
-    def _assign(self, node: ast.AST, name: str, value: Any) -> None:
-        if isinstance(value, Pointer) or (_is_constant(value) and self._assigned[name] == 1):
-            if self._assigned[name] > 1:
-                self._fail(node, f"{name} is an array and is assigned twice")
-            self._bound[name] = value
-            return
-        value = self._operand(value)
-        if _scalar_type(value.type) == _TRUTH:
-            value = self._converted(node, value, INT)
-        if self._in_vectors and self._assigned[name] > 1 and value.type == self._e.real:
-            value = self._e.splat(value, self._e.vector)
-        if name not in self._slots:
-            with self._b.goto_entry_block():
-                self._slots[name] = self._b.alloca(value.type)
-        if self._slots[name].allocated_type != value.type:
-            self._fail(node, f"{name} is an integer in one place and a real in another")
-        self._b.store(value, self._slots[name])
+            self.fail(target, "only names and elements of arrays are assigned")
 
     # Expressions
 
-    def _value(self, node: ast.expr) -> Any:  # noqa: PLR0911, PLR0912
+    def value(self, node: ast.expr) -> Any:  # noqa: PLR0911, PLR0912
         match node:
             case ast.Constant(value=bool() | int() | float() | str() as value):
                 return value
-            case ast.Attribute(value=owner, attr=name) if _is_constant(value := self._value(owner)):
+            case ast.Attribute(value=owner, attr=name) if self.is_constant(
+                value := self.value(owner)
+            ):
                 return getattr(value, name)
             case ast.Name():
-                return self._name(node)
+                return self.name(node)
             case ast.Subscript(value=array, slice=ast.Slice(lower=start, upper=None, step=None)):
-                base = self._array(node, self._value(array))
-                return self._from(base, self._value(start) if start else 0, node)
-            case ast.Subscript():
-                if _is_constant(values := self._value(node.value)):
-                    return values[self._value(node.slice)]
-                return self._get(self._element(node))
+                return self.rest(node, self.value(array), self.value(start) if start else 0)
+            case ast.Subscript(value=array, slice=index):
+                return self.get(node, self.value(array), self.value(index))
             case ast.BinOp(left=left, op=op, right=right):
-                return self._binary(node, op, self._value(left), self._value(right))
+                return self._binary(node, op, self.value(left), self.value(right))
             case ast.UnaryOp(op=ast.USub(), operand=operand):
-                value = self._value(operand)
-                if _is_constant(value):
-                    return -value
-                real = _scalar_type(value.type) == self._e.real
-                return self._b.fneg(value) if real else self._b.neg(value)
+                value = self.value(operand)
+                return -value if self.is_constant(value) else self.negative(value)
             case ast.UnaryOp(op=ast.Not(), operand=operand):
-                truth = self._truth(node, self._value(operand))
-                return not truth if _is_constant(truth) else self._b.not_(truth)
+                truth = self.truth(node, self.value(operand))
+                return not truth if self.is_constant(truth) else self.inverse(truth)
             case ast.Compare(left=left, ops=ops, comparators=others):
-                values = [self._value(one) for one in (left, *others)]
-                found = [
-                    self._compare(node, *one) for one in zip(ops, values, values[1:], strict=False)
-                ]
-                if all(map(_is_constant, found)):
-                    return all(found)
-                return reduce(self._b.and_, self._in_lanes(map(self._operand, found)))
+                values = [self.value(one) for one in (left, *others)]
+                pairs = zip(ops, values, values[1:], strict=False)
+                found = [self._binary(node, *pair) for pair in pairs]
+                return all(found) if self.is_constant(*found) else self.all_of(node, found)
             case ast.BoolOp(op=op, values=[*first, last]):
                 rest = first[0] if len(first) == 1 else ast.BoolOp(op, first)
                 test, other = ast.copy_location(rest, node), ast.Constant(isinstance(op, ast.Or))
@@ -300,241 +203,83 @@ class _Translation:
             case ast.IfExp(test=test, body=yes, orelse=no):
                 return self._conditional(node, test, yes, no)
             case ast.Call(func=ast.Name() | ast.Attribute(), keywords=[]):
-                return self._call(node)
-        return self._fail(node, f"{ast.unparse(node)} is not in the language of kernels")
+                function, args = self.value(node.func), [self.value(one) for one in node.args]
+                if function in (min, max, len, float, int) and self.is_constant(*args):
+                    return function(*args)
+                return self.call(node, function, args)
+        return self.fail(node, f"{ast.unparse(node)} is not in the language of kernels")
 
-    def _name(self, node: ast.expr) -> Any:
-        assert isinstance(node, ast.Name)
-        if node.id in self._slots:
-            slot = self._slots[node.id]
-            return self._b.load(slot, typ=slot.allocated_type)
-        for scope in (self._bound, self._globals, vars(builtins)):
+    def name(self, node: ast.Name) -> Any:
+        for scope in (self.bound, self._globals, vars(builtins)):
             if node.id in scope:
                 return scope[node.id]
-        return self._fail(node, f"{node.id} has no value here")
+        return self.fail(node, f"{node.id} has no value here")
 
-    def _call(self, node: ast.Call) -> Any:  # noqa: PLR0911
-        e, b = self._e, self._b
-        function, args = self._value(node.func), [self._value(a) for a in node.args]
-        if function in (min, max, len) and all(map(_is_constant, args)):
-            return function(*args)
-        if function in (min, max) and len(args) == 2:
-            first, second = self._same_type(node, *args)
-            sign = ast.Lt() if function is min else ast.Gt()
-            return b.select(self._compare(node, sign, second, first), second, first)
-        if function is float:
-            return self._converted(node, args[0], e.real)
-        if function in (int, round, log, exp):
-            return self._real_function(function, self._converted(node, args[0], e.real))
-        if function in (copy, clear):
-            *arrays, count = args
-            addresses = [self._array(node, one).address for one in arrays]
-            widest = Emitter(b, e.precision.itemsize)  # whatever this text's lanes are
-            write: Any = widest.copy if function is copy else widest.clear
-            return write(*addresses, self._integer(node, count))
-        if function is side_by_side:
-            return Pointer(self._array(node, args[0]).address, e.vector)
-        if isinstance(function, Inline):
-            return function.write(
-                *(one.address if isinstance(one, Pointer) else self._operand(one) for one in args)
-            )
-        if not inspect.isfunction(function):
-            return self._fail(node, f"{ast.unparse(node.func)} is not a text")
-        return translate(e, function, **inspect.signature(function).bind(*args).arguments)
+    def _binary(self, node: ast.AST, op: ast.operator | ast.cmpop, x: Any, y: Any) -> Any:
+        """Two numbers added, compared and so on."""
+        if type(op) not in OPERATORS:
+            self.fail(node, f"{type(op).__name__} is not in the language of kernels")
+        if self.is_constant(x, y):
+            return OPERATORS[type(op)](x, y)
+        return self.binary(node, type(op), x, y)
 
     def _conditional(
         self, node: ast.expr, test: ast.expr, yes: ast.expr, no: ast.expr, *, truth: bool = False
     ) -> Any:
-        """`yes` or `no`: one is computed, or both if lanes differ; as truth values if `truth`."""
-        condition, b = self._truth(node, self._value(test)), self._b
-        if _is_constant(condition):
-            return self._value(yes if condition else no)
-        if _is_vector(condition):
-            values = [self._value(one) for one in (yes, no)]
-            if truth:
-                values = [self._operand(self._truth(node, value)) for value in values]
-            else:
-                values = self._same_type(node, *values)
-            return b.select(*self._in_lanes([condition, *values]))
-        values_by_block = []
-        with b.if_else(condition) as branches:
-            for branch, one in zip(branches, (yes, no), strict=True):
-                with branch:
-                    value = self._value(one)
-                    value = self._operand(self._truth(node, value) if truth else value)
-                    values_by_block.append((value, b.block))
-        kinds = {value.type for value, _ in values_by_block}
-        if len(kinds) > 1:
-            self._fail(node, f"{ast.unparse(node)} is an integer or a real")
-        result = b.phi(*kinds)
-        for value, block in values_by_block:
-            result.add_incoming(value, block)
-        return result
+        """`yes` or `no`, as a truth value if `truth`."""
+        condition = self.truth(node, self.value(test))
+        if self.is_constant(condition):
+            return self.value(yes if condition else no)
+        return self.conditional(node, condition, yes, no, truth=truth)
 
-    def _binary(self, node: ast.AST, op: ast.operator, x: Any, y: Any) -> Any:
-        if type(op) not in _OPERATORS:
-            self._fail(node, f"{type(op).__name__} is not in the language of kernels")
-        compute, integer_op, real_op = _OPERATORS[type(op)]
-        if _is_constant(x) and _is_constant(y):
-            return compute(x, y)
-        if integer_op in ("sdiv", "srem"):
-            return self._floored(node, op, x, y)
-        first, second = self._same_type(node, x, y, real=integer_op is None)
-        name = real_op if _scalar_type(first.type) == self._e.real else integer_op
-        if name is None:
-            self._fail(node, f"{type(op).__name__} is of integers")
-        fused = {"flags": FUSE} if _is_vector(first) and name == real_op else {}
-        return getattr(self._b, name)(first, second, **fused)
-
-    def _floored(self, node: ast.AST, op: ast.operator, x: Any, y: Any) -> Any:
-        """x // y or x % y, rounded down as Python does; instructions round towards zero."""
-        b, division = self._b, isinstance(op, ast.FloorDiv)
-        if _is_constant(y) and y > 0 and y & (y - 1) == 0:
-            operand = self._e.int(y.bit_length() - 1 if division else y - 1)
-            x, operand = self._in_lanes([self._integer(node, x), operand])
-            return (b.ashr if division else b.and_)(x, operand)
-        operands = [self._integer(node, x), self._integer(node, y), self._e.int(0)]
-        x, y, zero = self._in_lanes(operands)
-        rest = b.srem(x, y)
-        other_sign = b.icmp_signed("<", b.xor(rest, y), zero)
-        adjust = b.and_(b.icmp_signed("!=", rest, zero), other_sign)
-        if division:
-            return b.sub(b.sdiv(x, y), self._converted(node, adjust, INT))
-        return b.add(rest, b.select(adjust, y, zero))
-
-    def _compare(self, node: ast.AST, op: ast.cmpop, x: Any, y: Any) -> Any:
-        if type(op) not in _COMPARISONS:
-            self._fail(node, f"{type(op).__name__} is not in the language of kernels")
-        compute, sign = _COMPARISONS[type(op)]
-        if _is_constant(x) and _is_constant(y):
-            return compute(x, y)
-        x, y = self._same_type(node, x, y)
-        if _scalar_type(x.type) == INT:
-            return self._b.icmp_signed(sign, x, y)
-        # Nan differs from everything; every other comparison with it is false.
-        return (self._b.fcmp_unordered if sign == "!=" else self._b.fcmp_ordered)(sign, x, y)
-
-    # Kinds
-
-    def _operand(self, value: Any) -> Any:
-        """A constant as an operand."""
-        if isinstance(value, bool):
-            return ir.Constant(_TRUTH, value)
-        if isinstance(value, int):
-            return self._e.int(value)
-        return ir.Constant(self._e.real, value) if isinstance(value, float) else value
-
-    def _converted(self, node: ast.AST, value: Any, kind: Any) -> Any:
-        """A number, in each lane if wide, as a real or an integer; a real never becomes one."""
-        if isinstance(value, Pointer):
-            self._fail(node, "an array is not a number")
-        if _is_constant(value) and kind == self._e.real:
-            return ir.Constant(kind, float(value))
-        value = self._operand(value)
-
-        def widened(kind: Any) -> Any:
-            return ir.VectorType(kind, self._e.lanes) if _is_vector(value) else kind
-
-        if _scalar_type(value.type) == _TRUTH:
-            value = self._b.zext(value, widened(INT))
-        if _scalar_type(value.type) == INT and kind == self._e.real:
-            return self._b.sitofp(value, widened(kind))
-        if _scalar_type(value.type) != kind:
-            self._fail(node, "a real stands where an integer is needed")
-        return value
-
-    def _in_lanes(self, values: Iterable[Any]) -> list[Any]:
-        """The values, in every lane if one of them differs between lanes."""
-        values = list(values)
-        if any(map(_is_vector, values)):
-            kinds = [ir.VectorType(_scalar_type(value.type), self._e.lanes) for value in values]
-            pairs = zip(values, kinds, strict=True)
-            values = [v if _is_vector(v) else self._e.splat(v, kind) for v, kind in pairs]
-        return values
-
-    def _real_function(self, function: Any, value: Any) -> Any:
-        """`int`, `round`, `log` or `exp` of a real."""
-        e = self._e
-        x = value if _is_vector(value) else e.splat(value, e.vector)
-        if function is int:
-            result = self._b.fptosi(x, ir.VectorType(INT, e.lanes))
-        elif function is round:
-            result = e.rounded(x)
-        else:
-            result = (Vector(e, x).log() if function is log else Vector(e, x).exp()).value
-        return result if _is_vector(value) else self._b.extract_element(result, e.int(0))
-
-    def _integer(self, node: ast.AST, value: Any) -> Any:
-        return self._converted(node, value, INT)
-
-    def _same_type(self, node: ast.AST, x: Any, y: Any, *, real: bool = False) -> list[Any]:
-        """Two numbers of one kind: reals if `real`, or if either is one."""
-        types = (_scalar_type(getattr(v, "type", None)) for v in (x, y) if not isinstance(v, float))
-        reals = real or isinstance(x, float) or isinstance(y, float) or self._e.real in types
-        kind = self._e.real if reals else INT
-        return self._in_lanes([self._converted(node, x, kind), self._converted(node, y, kind)])
-
-    def _truth(self, node: ast.AST, value: Any) -> Any:
+    def truth(self, node: ast.AST, value: Any) -> Any:
         """Whether a number is not zero; constants remain constants."""
-        if _is_constant(value):
-            return bool(value)
-        is_truth = _scalar_type(value.type) == _TRUTH
-        return value if is_truth else self._compare(node, ast.NotEq(), value, 0)
+        return bool(value) if self.is_constant(value) else self.truth_of(node, value)
 
-    # Arrays
+    # What a target adds: numbers are its own or constants, but not all of them constants
 
-    def _array(self, node: ast.AST, value: Any) -> Pointer:
-        if not isinstance(value, Pointer):
-            self._fail(node, "a number stands where an array is needed")
-        return value
+    @abstractmethod
+    def assign(self, node: ast.AST, name: str, value: Any) -> None:
+        """Let a name stand for a number or an array, which may be constants."""
 
-    def _element(self, node: ast.Subscript) -> Pointer:
-        return self._from(self._array(node, self._value(node.value)), self._value(node.slice), node)
+    @abstractmethod
+    def branch(self, node: ast.If, condition: Any) -> None: ...
 
-    def _from(self, array: Pointer, index: Any, node: ast.AST) -> Pointer:
+    @abstractmethod
+    def loop(self, node: ast.For, name: str, start: Any, stop: Any, step: int) -> None:
+        """A loop over a range; its bounds may be constants."""
+
+    @abstractmethod
+    def rest(self, node: ast.AST, array: Any, start: Any) -> Any:
         """The array from an index on."""
-        b, index, addresses = self._b, self._integer(node, index), array.address
-        if not _is_vector(index) and not isinstance(addresses, list):
-            return Pointer(b.gep(addresses, [index], source_etype=array.kind), array.kind)
-        lanes = [self._e.int(lane) for lane in range(self._e.lanes)]
-        if not isinstance(addresses, list):
-            own = lanes if isinstance(array.kind, ir.VectorType) else [self._e.int(0)] * len(lanes)
-            number = _scalar_type(array.kind)
-            addresses = [b.gep(addresses, [lane], source_etype=number) for lane in own]
-        steps = [b.extract_element(index, lane) for lane in lanes] if _is_vector(index) else [index]
-        pairs = zip(addresses, steps * (len(lanes) // len(steps)), strict=True)
-        return Pointer([b.gep(a, [k], source_etype=array.kind) for a, k in pairs], array.kind)
 
-    def _get(self, element: Pointer) -> Any:
-        """The number at a place, of the kernel's type if it is a real."""
-        e, b, number = self._e, self._b, _scalar_type(element.kind)
-        if isinstance(element.address, list):
-            value = ir.Constant(ir.VectorType(number, e.lanes), ir.Undefined)
-            for lane, address in enumerate(element.address):
-                loaded = b.load(address, typ=number)
-                value = b.insert_element(value, loaded, e.int(lane))
-        else:
-            align = e.precision.itemsize if isinstance(element.kind, ir.VectorType) else None
-            value = b.load(element.address, typ=element.kind, align=align)
-        if number in (INT, e.real):
-            return value
-        if isinstance(number, ir.IntType):
-            return b.zext(value, INT)
-        return b.fpext(value, e.vector if _is_vector(value) else e.real)
+    @abstractmethod
+    def get(self, node: ast.AST, array: Any, index: Any) -> Any:
+        """The number at an index; both may be constants."""
 
-    def _put(self, node: ast.AST, value: Any, element: Pointer) -> None:
-        """Store a number, rounded to the array's type."""
-        e, b, number = self._e, self._b, _scalar_type(element.kind)
-        value = self._converted(node, value, INT if number == INT else e.real)
-        in_lanes = isinstance(element.kind, ir.VectorType) or isinstance(element.address, list)
-        if _is_vector(value) and not in_lanes:
-            self._fail(node, "a number that differs between lanes stands where one is needed")
-        if in_lanes and not _is_vector(value):
-            value = e.splat(value, ir.VectorType(value.type, e.lanes))
-        if number not in (INT, e.real):
-            value = b.fptrunc(value, ir.VectorType(number, e.lanes) if in_lanes else number)
-        if isinstance(element.address, list):
-            for lane, address in enumerate(element.address):
-                b.store(b.extract_element(value, e.int(lane)), address)
-        else:
-            b.store(value, element.address, align=e.precision.itemsize if in_lanes else None)
+    @abstractmethod
+    def put(self, node: ast.AST, array: Any, index: Any, value: Any) -> None: ...
+
+    @abstractmethod
+    def binary(self, node: ast.AST, op: type, x: Any, y: Any) -> Any: ...
+
+    @abstractmethod
+    def negative(self, value: Any) -> Any: ...
+
+    @abstractmethod
+    def inverse(self, truth: Any) -> Any: ...
+
+    @abstractmethod
+    def all_of(self, node: ast.AST, truths: Sequence[Any]) -> Any: ...
+
+    @abstractmethod
+    def truth_of(self, node: ast.AST, value: Any) -> Any: ...
+
+    @abstractmethod
+    def conditional(
+        self, node: ast.expr, condition: Any, yes: ast.expr, no: ast.expr, *, truth: bool
+    ) -> Any: ...
+
+    @abstractmethod
+    def call(self, node: ast.Call, function: Any, args: list[Any]) -> Any:
+        """A call of a text, or of a function of the language."""

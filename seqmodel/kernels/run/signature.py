@@ -15,7 +15,7 @@ from llvmlite import ir
 from torch import Tensor
 
 from seqmodel.kernels.code.emit import INT, POINTER, Emitter, panel_width, spacing, vector_lanes
-from seqmodel.kernels.code.language import Pointer
+from seqmodel.kernels.code.instructions import Pointer
 from seqmodel.kernels.run import memory
 
 REAL, WEIGHT = "real", "weight"

@@ -21,8 +21,8 @@ from llvmlite import binding, ir
 from torch import Tensor
 
 from seqmodel.kernels.code.emit import INT, POINTER, Emitter
+from seqmodel.kernels.code.instructions import translate
 from seqmodel.kernels.code.jit import Library, compiled_once, function
-from seqmodel.kernels.code.language import translate
 from seqmodel.kernels.run.signature import THREADS, Field, Layout, Signature
 from seqmodel.system import native
 from seqmodel.system.processes import forked

@@ -154,12 +154,17 @@ def read_pieces(f: Any, first: Any, last: Any, lane: Any) -> None:
 def read_sample(f: Any) -> None:
     """The same for one sample of one piece, in place."""
     p = f.p
-    for n in unrolled(len(p.line_names)):
-        line = f.kept[p.starts[p.line_names[n]] :]
-        copy(line[1:], line, p.lines[p.line_names[n]] - 1)
+    shift_lines(f.kept, p)
     memory = side_by_side(f.kept)
     advance(memory, side_by_side(f.samples)[0] * FULL, f.noise, 0, 0, 0, 0, p)
     write_features(f, memory, side_by_side(f.x), 0, 0)
+
+
+def shift_lines(memory: Any, p: Any) -> None:
+    """Make room for a value at the end of each line."""
+    for n in unrolled(len(p.line_names)):
+        line = memory[p.starts[p.line_names[n]] :]
+        copy(line[1:], line, p.lines[p.line_names[n]] - 1)
 
 
 def move_memory(f: Any, kept: Any, memory: Any, t: Any, back: bool) -> None:
@@ -370,7 +375,7 @@ def write_features(f: Any, memory: Any, x: Any, T: Any, t: Any) -> None:
     levels[1] = log(level_of(memory, "fast", p)) * 0.5 - 2.0
     levels[2] = log(level_of(memory, "loud", p)) * 0.5 - 3.0
     period = x[p.columns["period"].start :]
-    for n in unrolled(2 * TAPS + 1):
+    for n in range(2 * TAPS + 1):
         period[n] = clipped(one_period_ago(memory, n - TAPS, T, t, p) * inverse) * 0.5
     period[2 * TAPS + 1] = memory[p.starts["peak"]]
     period[2 * TAPS + 2] = log(memory[p.starts["lag"]] * (1 / p.pitch.longest)) * (1 / LOG_2)
