@@ -116,6 +116,7 @@ def programs(*, bits):
         st.builds("for m in range({}, SIZE, 2):\n            x[m] = x[m] / 2 + m".format, start),
         st.builds("for m in range(SIZE):\n            c = {}\n            x[m] += c / 2 - m".format,
                   small),
+        st.builds("for m in range(SIZE):\n            b = (b + {} * k[m]) % 97".format, small),
         st.builds("for m in range(1, SIZE):\n            x[m] = x[{}] / 2".format,
                   st.sampled_from(["m - 1", "SIZE - m", "m % SIZE"])),
         st.builds("for m in range(SIZE):\n            a += (m > {}) * (k[m] % 3)".format, small),

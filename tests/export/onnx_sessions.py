@@ -95,13 +95,13 @@ class Session:
             for name in states
         }
 
-    def __call__(self, frames, *, temperature=1.0, labels=None, **inputs):
-        """`inputs` that are missing or None are nan, or 0.5 if they are uniforms."""
-        feeds = {"frames": frames, "temperature": np.array(temperature)}
-        if "mark_temperature" in self._inputs:
-            feeds["mark_temperature"] = feeds["temperature"]
+    def __call__(self, frames, *, labels=None, **inputs):
+        """Missing `inputs` are nan; uniforms are 0.5, temperatures 1."""
+        feeds = {"frames": frames}
         for name, each in self._inputs.items():
-            if name.startswith(("given", "uniforms")):
+            if name.endswith("temperature"):
+                feeds[name] = np.array(inputs.get(name, 1.0))
+            elif name.startswith(("given", "uniforms")):
                 value = 0.5 if name.startswith("uniforms") else np.nan
                 usual = np.full((len(frames), each.shape[1]), value)
                 feeds[name] = usual if inputs.get(name) is None else inputs[name]

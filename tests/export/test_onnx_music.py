@@ -168,7 +168,7 @@ def test_marks_are_those_of_sample(marked):
     run, session = marked
     names, length = [*run.frame.marks], 12
     for temperature in (1.0, 0.5, 0.0):
-        sampler = Sampler(run.model, temperature=temperature)
+        sampler = Sampler(run.model, mark_temperature=temperature)
         wanted, _ = next(sampler.draw(Uniforms(3), shortest=np.inf))
         stream, levels = Uniforms(3).split(), set()
         session.restart()
@@ -179,7 +179,9 @@ def test_marks_are_those_of_sample(marked):
             for name, column in zip(names, numbers.T, strict=True):
                 inputs[f"uniforms.{name}"][0, struck] = column
             before = wanted[t - 1 : t, :176] if t else np.zeros((1, 176))
-            told = session(before, given=wanted[t : t + 1, :176], temperature=temperature, **inputs)
+            told = session(
+                before, given=wanted[t : t + 1, :176], mark_temperature=temperature, **inputs
+            )
             marks = marks_in(wanted[t : t + 1])
             for name in names:
                 np.testing.assert_array_equal(told[f"drawn.{name}"], marks[name])
@@ -206,7 +208,11 @@ def test_marks_cost_what_eval_says(marked):
         given = {f"given.{name}": each[part] for name, each in numbers.items()}
         told.append(session(heard(frames)[part], given=frames[part], **given))
     for name, own in numbers.items():
-        logits = np.concatenate([each[f"logits.{name}"] for each in told])[own > 0]
+        logits, drawn = (
+            np.concatenate([each[f"{kind}.{name}"] for each in told])[own > 0]
+            for kind in ("logits", "drawn")
+        )
+        np.testing.assert_array_equal(drawn, own[own > 0])
         level = np.searchsorted(run.frame.marks[name].edges, own[own > 0])
         cost = np.log(np.exp(logits).sum(1)) - logits[np.arange(len(level)), level]
         np.testing.assert_allclose(cost, costs[name], rtol=0, atol=1e-5)
