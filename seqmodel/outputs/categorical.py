@@ -1,4 +1,4 @@
-"""Samples of 256 mu-law levels from a softmax: specification, compiled score and draw."""
+"""Samples of 256 mu-law levels from a softmax: specification and compiled draw."""
 
 import math
 from collections.abc import Mapping
@@ -6,20 +6,14 @@ from typing import Any, Self
 
 import numpy as np
 import torch
-from llvmlite import ir
 from torch import Tensor, nn
 
 from seqmodel.config import Config
 from seqmodel.data.dataset import Split
-from seqmodel.kernels.code.emit import INT, Emitter
-from seqmodel.kernels.code.vectors import Vector
-from seqmodel.kernels.run.signature import Array
 from seqmodel.media.audio import mu_law
 from seqmodel.media.audio.mu_law import SAMPLES
 from seqmodel.media.definitions import FrameDefinition
 from seqmodel.outputs.draws import SamplesDraw, by_rows, choose, put
-from seqmodel.outputs.linear_score import likelihood, linear_nats
-from seqmodel.outputs.mixtures import WORK, Mixture
 from seqmodel.outputs.protocol import END_LABELS, DrawSetting, Sums, Window, figure_lines
 from seqmodel.outputs.samples import LABELS, LEVEL_STEP, SampleWiseOutput
 
@@ -73,14 +67,6 @@ class CategoricalOutput(SampleWiseOutput):
         log_p, levels = parameters.log_softmax(-1), self.levels(frames)
         return self.of_frames(-log_p.gather(-1, levels.unsqueeze(-1)).squeeze(-1), frames)
 
-    def compiled_nats(
-        self, h: Tensor, frames: Tensor, past: Tensor | None, weights: Tensor | None
-    ) -> Tensor:
-        levels, layer = self.levels(frames).reshape(-1), self.linear.parameters()
-        return linear_nats(
-            _SCORE, weights, h, *layer, steps=frames.shape[2], K=mu_law.LEVELS, levels=levels
-        )
-
     def draw(
         self, parameters: Tensor, past: Tensor, uniforms: Tensor, temperature: float
     ) -> Tensor:
@@ -129,25 +115,6 @@ class CategoricalOutput(SampleWiseOutput):
         }
         remark = "  of 8-bit mu-law levels; silent are the two about zero"
         return [*figure_lines(figures, labels), remark, *figure_lines(figures, END_LABELS)]
-
-
-def _write_score(e: Emitter, f: dict[str, Any], r: Any, _: Any) -> None:
-    """The nats of a mixture of levels: the true level has energy 0, all others are infinite."""
-    b = e.builder
-    mixture = Mixture(e, f, r, e.int(1))
-    level = b.load(b.gep(f["levels"], [r], source_etype=INT), typ=INT)
-    numbers = Vector(e, ir.Constant(e.vector, list(range(e.lanes))))
-
-    def energy(k: Any, lanes: Any) -> tuple[Vector]:
-        distance = numbers + Vector(e, e.splat(b.sitofp(b.sub(k, level), e.real), e.vector))
-        return (distance.where("!=", 0.0, math.inf),)
-
-    e.store(mixture.nats(energy).value, e.offset(f["nats"], r), e.first_lanes(e.int(1)))
-
-
-_SCORE = likelihood(
-    "categorical", ("K",), (Array("levels", ("rows",), torch.int64),), _write_score, work=WORK
-)
 
 
 def draw_level(f: Any) -> None:

@@ -106,16 +106,6 @@ def case_of_nade(T, B, notes, width, **options):
     return output, torch.randn(T, B, 13, dtype=torch.float64), frames, past
 
 
-def case_of_categorical(rows, pieces, hidden, frame_size, most=0):
-    """With levels of no weight, and with logits whose exponentials overflow."""
-    output = categorical(frame_size=frame_size, hidden=hidden)
-    with torch.no_grad():
-        output.linear.weight.mul_(3 / hidden**0.5)
-        output.linear.bias[::4] = -1e4
-        output.linear.bias[1::64] += most
-    return output, *mu_law_rows(rows, pieces, frame_size=frame_size, hidden=hidden), None
-
-
 def case_of_gaussian(rows, pieces, hidden, frame_size, components):
     """With scales at the floor and components of no weight: exponents of 10^6."""
     output = gaussian(frame_size=frame_size, components=components, hidden=hidden, spread=0.5)

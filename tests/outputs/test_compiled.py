@@ -19,10 +19,6 @@ CASES = {
         ((11, 3, 89, 5), END), ((1, 1, 1, 1), STRUCK), ((11, 3, 88, 64), STRUCK),
         ((40, 2, 89, 5), STRUCK | END), ((37, 5, 19, 21), {}),
     ]),
-    made.case_of_categorical: (1e-4, [
-        ((2, 2, 9, 3), {}), ((0, 2, 9, 3), {}), ((1, 1, 4, 1), {}), ((35, 2, 33, 4), {}),
-        ((35, 2, 33, 4), {"most": 1e3}), ((3, 2, 195, 10), {}),
-    ]),
     made.case_of_gaussian: (1e-4, [
         ((2, 2, 7, 4, 5), {}),
         ((0, 2, 7, 3, 4), {}),  # a sum over no rows would leave memory uninitialised
