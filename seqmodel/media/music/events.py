@@ -1,11 +1,10 @@
 """The events of a MIDI file's tracks: messages with their times, the notes that they make, pedals.
 
 The events of a track are found one after the other, then those of all decoded at once: where an
-event begins depends on the one before. Runs of channel messages, nearly all of a file, are cut into
-events by a regular expression, everything else by hand; arithmetic is left to NumPy.
+event begins depends on the one before. The sizes of nearly all are looked up, where they would
+begin at any byte; everything else is read by hand. Arithmetic is left to NumPy.
 """
 
-import re
 import struct
 from collections.abc import Iterable, Sequence
 from itertools import accumulate, chain
@@ -33,51 +32,71 @@ BANK, VOLUME, PAN = (0, 32), 7, 10
 """Controllers of a channel's sound; the bank's two say which bank the next program is from."""
 SUSTAIN, DOWN = 64, 64
 """The controller of the sustain pedal, and the least value that holds it down."""
+TWO = {*range(NOTE_OFF, PROGRAM), *range(0xE0, 0xF0)}
+"""The statuses of channel messages with two bytes of data."""
 
 LEGACY_END = b"\x90\x15\x01\0\x80\x15\x01\0\xff\x2f\0"
 """How a track of ours ended in silence before there was a marker: with a soft A0 of length 0."""
 
-# A delta of at most four bytes; a tempo, or a status or none and one or two data bytes.
-DELTA, TEMPO = rb"[\x80-\xff]{0,3}+[\x00-\x7f]", rb"\xff\x51\x03..."
-MESSAGES = {0: b"", 1: rb"|[\xc0-\xdf].|[\x00-\x7f]", 2: rb"|[\x80-\xbf\xe0-\xef]..|[\x00-\x7f]."}
-MESSAGE = {
-    width: re.compile(b"%b(?:%b%b)" % (DELTA, TEMPO, some), re.DOTALL)
-    for width, some in MESSAGES.items()
-}
-"""The common events, by the number of data bytes under the running status."""
-# Each event is an atomic group only for Python 3.11.0 to 3.11.4, where a possessive repetition of
-# what can backtrack matches wrongly.
-RUN = {width: re.compile(b"(?>%b)++" % one.pattern, re.DOTALL) for width, one in MESSAGE.items()}
+COMMON_SIZES = [
+    bytes(1 + own if byte in bytes_of else 1 + running if byte < 128 else 0 for byte in range(256))
+    for bytes_of, own, running in ((range(0), 0, -1), (range(0xC0, 0xE0), 2, 1), (TWO, 3, 2))
+]
+"""By the number of data bytes under the running status, for each first byte of an event that keeps
+it, the size with a delta of one byte; 0 for others."""
 
 
 class Track(NamedTuple):
     """The events of a track, one directly after the other from `start` to the `position` reached.
 
-    `lengths` (E,) are the bytes of those that are complete; `rest` ticks later is one that is not.
+    `ends` (E,) are where those that are complete end; `rest` ticks later is one that is not.
     """
 
     outcome: int
     position: int
     start: int
-    lengths: Sequence[int]
+    ends: Sequence[int]
     rest: int
 
 
-def find_events(data: bytes, position: int, stop: int) -> Track:
-    """Find the events in data[position:stop]."""
-    start, lengths, width, rest = position, list[int](), 0, 0
+def common_sizes(data: bytes) -> list[bytes]:
+    """The sizes of the events that would begin at each byte, or 0, as in `COMMON_SIZES`, and one 0.
+
+    0 also for what ends a track, has more than 127 bytes, or a delta of more than two.
+    """
+    padded, common = data + bytes(3), list[bytes]()
+    found = np.frombuffer(padded, np.uint8)
+    metas = np.flatnonzero(found[:-2] == 0xFF)
+    kind, body = found[metas + 1], found[metas + 2]
+    of_metas = np.where((kind != END_OF_TRACK) & (body < 128), 4 + body, 0)
+    short = np.where(found[:-1] < 128, np.uint8(255), np.uint8(0))
+    for table in COMMON_SIZES:
+        sizes = np.frombuffer(bytearray(padded.translate(table)), np.uint8)
+        sizes[metas] = of_metas
+        sizes = sizes[1:] & short
+        sizes[:-1] |= (sizes[1:] + np.minimum(sizes[1:], 1)) & ~short[:-1]
+        common.append(sizes.tobytes())
+    return common
+
+
+def find_events(data: bytes, position: int, stop: int, sizes: Sequence[bytes]) -> Track:
+    """Find the events in data[position:stop]; `sizes` are the data's `common_sizes`."""
+    start, ends, width, rest = position, list[int](), 0, 0
     outcome = NO_END
     while position < stop and outcome == NO_END:
-        if run := RUN[width].match(data, position, stop):
-            lengths += map(len, MESSAGE[width].findall(data, position, run.end()))
-            position = run.end()
-            continue
-        before = position
-        outcome, position, width, rest = _read_event(data, position, stop, width)
-        if outcome in (NO_END, ENDED):
-            lengths.append(position - before)
-            rest = 0
-    return Track(outcome, position, start, lengths, rest)
+        common, size = sizes[width], 0
+        while position < stop and (size := common[position]):
+            position += size
+            ends.append(position)
+        if position > stop:
+            position -= size
+            ends.pop()
+        if position < stop:
+            outcome, position, width, rest = _read_event(data, position, stop, width)
+            if outcome in (NO_END, ENDED):
+                ends.append(position)
+                rest = 0
+    return Track(outcome, position, start, ends, rest)
 
 
 def _read_event(  # noqa: PLR0911
@@ -160,16 +179,13 @@ class Events:
     def __init__(self, data: bytes, tracks: Sequence[Track], *, in_turn: int) -> None:
         """`in_turn` is the ticks of a beat if the tracks follow each other, else 0."""
         self.data, self.tracks = np.frombuffer(data, np.uint8), tracks
-        counts = [len(track.lengths) for track in tracks]
+        counts = [len(track.ends) for track in tracks]
         self.track = np.repeat(np.arange(len(tracks)), counts)
-        lengths = chain.from_iterable(track.lengths for track in tracks)
-        length = np.fromiter(lengths, np.int64, sum(counts))
-        # Where each event ends, and then where it is read: events of a track follow each other.
-        first = np.cumsum([0, *counts[:-1]])
-        self.end = np.cumsum(length)
-        total = np.append(0, self.end)
-        self.end += np.repeat([one.start for one in tracks] - total[first], counts)
-        at, delta = quantities(self.data, self.end - length)
+        ends = chain.from_iterable(track.ends for track in tracks)
+        self.end = np.fromiter(ends, np.int64, sum(counts))
+        begin, first = np.append(0, self.end), np.cumsum([0, *counts[:-1]])
+        begin[first] = [track.start for track in tracks]
+        at, delta = quantities(self.data, begin[:-1])
         elapsed = np.append(0, np.cumsum(delta))
         lasts = np.diff(elapsed[[*first, -1]]) + [one.rest for one in tracks]
         whole_beats = -(-lasts // max(in_turn, 1)) * in_turn
@@ -275,7 +291,7 @@ class Events:
         return np.concatenate([found, left])
 
     def legacy_ends(self) -> list[int]:
-        ends = np.cumsum([len(track.lengths) for track in self.tracks]).tolist()
+        ends = np.cumsum([len(track.ends) for track in self.tracks]).tolist()
         size = len(LEGACY_END)
         return [
             end - 2

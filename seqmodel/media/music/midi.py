@@ -7,6 +7,7 @@ data bytes above 127, wrong track lengths, truncated files. `Score.remarks` list
 
 import struct
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby, pairwise
@@ -110,6 +111,8 @@ class Score:
         Subject to floating-point rounding, unlike the placing of frames by `place`.
         """
         lengths, begins = self._tempos
+        if len(lengths) == 1:
+            return ticks * lengths[0]
         at = np.searchsorted(self.tempo_tick, ticks, side="right") - 1
         return begins[at] + (ticks - self.tempo_tick[at]) * lengths[at]
 
@@ -279,12 +282,12 @@ def _find_tracks(
 
     No more than announced: the rest may be an earlier file's.
     """
-    tracks, end = list[smf.Track](), position
+    tracks, end, sizes = list[smf.Track](), position, smf.common_sizes(data)
     expected = declared or len(data)  # 0: its writer never updated the header
     while len(tracks) < expected and 0 <= position <= len(data) - 8:
         size = int.from_bytes(data[position + 4 : position + 8])
         if data[position : position + 4] == b"MTrk":
-            track, position = _find_track(data, position + 8, size, repairs)
+            track, position = _find_track(data, position + 8, size, sizes, repairs)
             tracks.append(track)
             end = position
         else:
@@ -309,15 +312,18 @@ def _chunks(data: bytes, start: int) -> bytes:
     return data[start:end]
 
 
-def _find_track(data: bytes, start: int, size: int, repairs: Counter[str]) -> tuple[smf.Track, int]:
+def _find_track(
+    data: bytes, start: int, size: int, sizes: Sequence[bytes], repairs: Counter[str]
+) -> tuple[smf.Track, int]:
     """The track whose events begin at `start`, and the position of the next chunk."""
     stop = min(start + size, len(data))
-    track = smf.find_events(data, start, stop)
+    track = smf.find_events(data, start, stop, sizes)
     if track.outcome != smf.ENDED and stop < len(data) and not data[stop : stop + 4].isalpha():
         # No end of track, and no chunk where the length points: the length is wrong.
         repairs["track longer than it says"] += 1
         following = data.find(b"MTrk", stop)
-        track = smf.find_events(data, start, following if following > 0 else len(data))
+        stop = following if following > 0 else len(data)
+        track = smf.find_events(data, start, stop, sizes)
         stop = track.position
     elif track.outcome == smf.ENDED:
         following = data.find(b"MTrk", track.position, stop + 3)
