@@ -109,10 +109,10 @@ class Timing:
                 self._on[grid] += notes
                 self._near[grid] += notes
             return
-        # Part after part, pitch after pitch, then in time.
         part = (score.track << 11 | score.channel.astype(np.int64) << 7 | score.pitch)[chosen]
-        order = np.lexsort((on, part))
-        on, part = on[order], part[order]
+        if self._frame.kit:  # else they are in this order
+            order = np.lexsort((on, part))
+            on, part = on[order], part[order]
         in_beats = np.maximum(on - lag_of(on, beat), 0)
         repeats = (part[1:] == part[:-1]) & (on[1:] > on[:-1])
         counted = dict[Grid, int]()

@@ -7,6 +7,7 @@ begin at any byte; everything else is read by hand. Arithmetic is left to NumPy.
 
 import struct
 from collections.abc import Iterable, Sequence
+from functools import cached_property
 from itertools import accumulate, chain
 from operator import add
 from typing import NamedTuple
@@ -204,11 +205,13 @@ class Events:
         self.channel_key = self.track << 4 | self.status & 15
         self.player = self.channel_key if in_turn else self.channel_key & 15
 
-    def metas(self, *kinds: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """The numbers of the meta events of these kinds, and where the body of each begins."""
+    @cached_property
+    def metas(self) -> NDArray[np.int64]:
+        """Of meta events but ends of tracks, (3, M): their numbers, kinds, where a body begins."""
         numbers = np.flatnonzero(self.event == 0xFF)
-        numbers = numbers[(self.data[self.at[numbers], None] == kinds).any(axis=1)]
-        return numbers, quantities(self.data, self.at[numbers] + 1)[0]
+        kinds = self.data[self.at[numbers]]
+        numbers, kinds = numbers[kinds != END_OF_TRACK], kinds[kinds != END_OF_TRACK]
+        return np.array([numbers, kinds, quantities(self.data, self.at[numbers] + 1)[0]])
 
     def programs(self) -> tuple[tuple[int, int, int, int], ...]:
         """(Track, channel, tick, program) of each change, a track's in order."""
@@ -230,25 +233,26 @@ class Events:
     def silent_ticks(
         self, notes: NDArray[np.int64], pedals: Pedals, most: int
     ) -> tuple[NDArray[np.int64], int]:
-        """The ticks (N,) where `notes`, rows (N, 3) as below, fall silent; the pedals left down.
+        """The ticks (N,) where `notes`, (3, N) as below, fall silent; the pedals left down.
 
         A note that ends while its player's pedal is down lasts until that is raised or its pitch is
         struck again. A pedal that is never raised is so with the last key of the note's track; one
         that is down for more than `most` ticks was left so, and holds nothing.
         """
-        ends, (moves, player, down, pressed) = self.ticks[notes[:, 1]], pedals
+        (_, ending, key), (moves, player, down, pressed) = notes, pedals
+        ends = self.ticks[ending]
         if not len(moves):
             return ends, 0
         E, in_time = len(self.ticks), np.argsort(self.ticks, kind="stable")
         place = np.empty(E, np.int64)
         place[in_time] = np.arange(E)
         ticks = np.append(self.ticks[in_time], MAX_TICK)
-        owner, end = self.player[notes[:, 1]], place[notes[:, 1]]
+        owner, end = self.player[ending], place[ending]
         moves_at = player * E + place[moves]
         latest = np.searchsorted(moves_at, owner * E + end) - 1
         held = (latest >= 0) & down[latest] & (player[latest] == owner)
 
-        track = notes[:, 2] >> 11
+        track = key >> 11
         last = np.zeros(len(self.tracks), np.int64)
         np.maximum.at(last, track, ends)
         raised = ticks[_first_from(moves_at[~down], owner * E + end, E)]
@@ -260,12 +264,12 @@ class Events:
         strikes = strikes[self.data[self.at[strikes] + 1] > 0]
         pitch = np.minimum(self.data[self.at[strikes]], 127)
         struck = np.sort((self.player[strikes] << 7 | pitch) * E + place[strikes])
-        again = ticks[_first_from(struck, (owner << 7 | notes[:, 2] & 127) * E + end, E)]
+        again = ticks[_first_from(struck, (owner << 7 | key & 127) * E + end, E)]
         silent = np.where(held & ~stuck, np.minimum(raised, again), ends)
         return silent, len(np.unique(pressed_at[stuck]))
 
     def notes(self, close: bool, pause: int, *, hits: bool) -> NDArray[np.int64]:
-        """Rows (N, 3): the numbers of the events that begin and end a note, and its key.
+        """Of notes, (3, N): the numbers of the events that begin and end each, and its key.
 
         The key is track << 11 | channel << 7 | pitch. If `close`, a restruck note ends there, else
         the earlier one is discarded. After `pause` ticks a key that is struck again is no longer
@@ -276,8 +280,8 @@ class Events:
         begins = (self.status[number] >= 0x90) & (self.data[at + 1] > 0)
         # Above 127 is out of range, but it is where the pitch belongs: clamp it.
         key = self.channel_key[number] << 7 | np.minimum(self.data[at], 127)
-        drums = begins & (key >> 7 & 15 == DRUM_CHANNEL)
-        strikes = np.stack([number, number, key], axis=1)[drums]
+        drums = begins & (key >> 7 & 15 == DRUM_CHANNEL) & hits
+        strikes, strike_keys = number[drums], key[drums]
         # By key, then in order: sorting numbers is faster than sorting their places.
         bits = len(key).bit_length()
         order = np.sort(key << bits | np.arange(len(key))) & ((1 << bits) - 1)
@@ -286,9 +290,11 @@ class Events:
             ending = begins | ~_still_sounds(key, begins, self.ticks[number], pause)
             key, begins, number = key[ending], begins[ending], number[ending]
         ends = np.flatnonzero((key[1:] == key[:-1]) & begins[:-1] & (close | ~begins[1:]))
-        found = np.stack([number[ends], number[ends + 1], key[ends]], axis=1)
-        left = strikes[~np.isin(strikes[:, 0], found[:, 0])] if hits else strikes[:0]
-        return np.concatenate([found, left])
+        found = np.array([number[ends], number[ends + 1], key[ends]])
+        if not len(strikes):
+            return found
+        left = ~np.isin(strikes, found[0])
+        return np.append(found, [strikes[left], strikes[left], strike_keys[left]], axis=1)
 
     def legacy_ends(self) -> list[int]:
         ends = np.cumsum([len(track.ends) for track in self.tracks]).tolist()
