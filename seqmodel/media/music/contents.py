@@ -114,14 +114,16 @@ class Timing:
             order = np.lexsort((on, part))
             on, part = on[order], part[order]
         in_beats = np.maximum(on - lag_of(on, beat), 0)
+        beats = score.tempo[np.searchsorted(score.tempo_tick, in_beats, side="right") - 1] / 1e6
         repeats = (part[1:] == part[:-1]) & (on[1:] > on[:-1])
         counted = dict[Grid, int]()
 
         def count(*grids: Grid) -> bool:
             """Whether on one of them lies at least half."""
-            if new := [grid for grid in grids if grid not in counted]:
-                at = in_beats if new[0].steps_per_beat else on
-                counted.update(self._count(score, at, repeats, new))
+            for grid in grids:
+                if grid not in counted:
+                    at = in_beats if grid.steps_per_beat else on
+                    counted[grid] = self._count(score, at, beats, repeats, grid)
             return max(counted[grid] for grid in grids) >= PULSE_SHARE * notes
 
         count(self._grid)
@@ -143,37 +145,31 @@ class Timing:
         self._merged.update(other._merged)
 
     def _count(
-        self, score: Score, on: NDArray[np.int64], repeats: NDArray[np.bool_], grids: list[Grid]
-    ) -> dict[Grid, int]:
-        """How many onsets (N,) lie on each grid, all of them of beats or of real time.
+        self, score: Score, on: NDArray[np.int64], beats: Any, repeats: Any, grid: Grid
+    ) -> int:
+        """How many onsets (N,), in `beats` of so many seconds, lie on a grid.
 
         `repeats` (N - 1,): which repeat the note before.
         """
-        tolerance: Any = ON_GRID
-        if grids[0].steps_per_beat:
-            steps = np.array([[grid.steps_per_beat] for grid in grids])
-            tolerance = np.clip(steps / (2 * score.ticks_per_unit), ON_GRID, ROUNDED)
-            at = np.searchsorted(score.tempo_tick, on, side="right") - 1
-            place, step = on * steps / score.ticks_per_unit, score.tempo[at] / 1e6 / steps
+        place, tolerance = score.frame_positions(on, grid), ON_GRID
+        if steps := grid.steps_per_beat:
+            tolerance = max(ON_GRID, min(steps / (2 * score.ticks_per_unit), ROUNDED))
+            step = beats / steps
         else:
-            step = np.array([[grid.seconds_per_frame(1.0)] for grid in grids])
-            place = score.seconds_at(on) / step
+            step = np.array(grid.seconds_per_frame(1.0))
         frame = np.floor(place + 0.5)
         away = np.abs(place - frame)
         on_grid = away <= tolerance + 1e-9
         away *= step
-        near, merged = on_grid | (away <= NEAR_SECONDS), repeats & (frame[:, 1:] == frame[:, :-1])
-        exact = dict[Grid, int]()
-        for k, grid in enumerate(grids):
-            exact[grid] = int(np.count_nonzero(on_grid[k]))
-            self._on[grid] += exact[grid]
-            self._merged[grid] += int(np.count_nonzero(merged[k]))
-            if grid not in FREE_GRIDS:
-                self._near[grid] += int(np.count_nonzero(near[k]))
-            if grid == self._grid:
-                self._seconds_off += float(away[k][~on_grid[k]].sum())
-            if grid == TRIPLETS:
-                self._triplets += int(np.count_nonzero(on_grid[k] & (frame[k] % 3 > 0)))
+        exact = int(np.count_nonzero(on_grid))
+        self._on[grid] += exact
+        self._merged[grid] += int(np.count_nonzero(repeats & (frame[1:] == frame[:-1])))
+        if grid not in FREE_GRIDS:
+            self._near[grid] += int(np.count_nonzero(on_grid | (away <= NEAR_SECONDS)))
+        if grid == self._grid:
+            self._seconds_off += float(away[~on_grid].sum())
+        if grid == TRIPLETS:
+            self._triplets += int(np.count_nonzero(on_grid & (frame % 3 > 0)))
         return exact
 
     def to_json(self) -> dict[str, Any]:
@@ -266,12 +262,10 @@ class Contents:
         self._totals["tempo_changes"] += len(score.tempo) - 1
         self._totals["drum_notes"] += int(np.count_nonzero(of_drums))
         self._totals["pedal"] += score.pedal
-        begin, end, *silent = (
-            float(score.seconds_at(ticks[~of_drums]).sum())
-            for ticks in (score.on_tick, score.off_tick, score.silent_tick)[: 2 + (score.pedal > 0)]
-        )
-        self._sound += (silent or [end])[0] - begin
-        self._held += (silent or [end])[0] - end
+        ticks = score.on_tick, score.off_tick, score.silent_tick
+        begin, end, silent = (float(score.seconds_at(each[~of_drums]).sum()) for each in ticks)
+        self._sound += silent - begin
+        self._held += silent - end
 
     def update(self, other: "Contents") -> None:
         """Count what another has counted."""

@@ -7,7 +7,7 @@ begin at any byte; everything else is read by hand. Arithmetic is left to NumPy.
 
 import struct
 from collections.abc import Iterable, Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import accumulate, chain
 from operator import add
 from typing import NamedTuple
@@ -33,18 +33,17 @@ BANK, VOLUME, PAN = (0, 32), 7, 10
 """Controllers of a channel's sound; the bank's two say which bank the next program is from."""
 SUSTAIN, DOWN = 64, 64
 """The controller of the sustain pedal, and the least value that holds it down."""
-TWO = {*range(NOTE_OFF, PROGRAM), *range(0xE0, 0xF0)}
-"""The statuses of channel messages with two bytes of data."""
 
 LEGACY_END = b"\x90\x15\x01\0\x80\x15\x01\0\xff\x2f\0"
 """How a track of ours ended in silence before there was a marker: with a soft A0 of length 0."""
 
-COMMON_SIZES = [
-    bytes(1 + own if byte in bytes_of else 1 + running if byte < 128 else 0 for byte in range(256))
-    for bytes_of, own, running in ((range(0), 0, -1), (range(0xC0, 0xE0), 2, 1), (TWO, 3, 2))
-]
-"""By the number of data bytes under the running status, for each first byte of an event that keeps
-it, the size with a delta of one byte; 0 for others."""
+COMMON_SIZES = (
+    bytes(256),
+    b"\2" * 128 + bytes(64) + b"\3" * 32 + bytes(32),
+    b"\3" * 128 + b"\4" * 64 + bytes(32) + b"\4" * 16 + bytes(16),
+)
+"""By the number of data bytes under the running status, then by its first byte, the size of a
+message that keeps this number, with a delta of one byte; 0 of others."""
 
 
 class Track(NamedTuple):
@@ -60,8 +59,9 @@ class Track(NamedTuple):
     rest: int
 
 
-def common_sizes(data: bytes) -> list[bytes]:
-    """The sizes of the events that would begin at each byte, or 0, as in `COMMON_SIZES`, and one 0.
+@lru_cache(1)
+def _common_sizes(data: bytes) -> list[bytes]:
+    """As in `COMMON_SIZES`, the sizes of the events that would begin at each byte, also of metas.
 
     0 also for what ends a track, has more than 127 bytes, or a delta of more than two.
     """
@@ -80,18 +80,15 @@ def common_sizes(data: bytes) -> list[bytes]:
     return common
 
 
-def find_events(data: bytes, position: int, stop: int, sizes: Sequence[bytes]) -> Track:
-    """Find the events in data[position:stop]; `sizes` are the data's `common_sizes`."""
+def find_events(data: bytes, position: int, stop: int) -> Track:
+    """Find the events in data[position:stop]."""
     start, ends, width, rest = position, list[int](), 0, 0
     outcome = NO_END
     while position < stop and outcome == NO_END:
-        common, size = sizes[width], 0
-        while position < stop and (size := common[position]):
-            position += size
-            ends.append(position)
-        if position > stop:
-            position -= size
-            ends.pop()
+        common = _common_sizes(data)[width]
+        while (size := common[position]) and (end := position + size) <= stop:
+            ends.append(end)
+            position = end
         if position < stop:
             outcome, position, width, rest = _read_event(data, position, stop, width)
             if outcome in (NO_END, ENDED):
@@ -281,7 +278,7 @@ class Events:
         # Above 127 is out of range, but it is where the pitch belongs: clamp it.
         key = self.channel_key[number] << 7 | np.minimum(self.data[at], 127)
         drums = begins & (key >> 7 & 15 == DRUM_CHANNEL) & hits
-        strikes, strike_keys = number[drums], key[drums]
+        strikes = np.array([number[drums], number[drums], key[drums]])
         # By key, then in order: sorting numbers is faster than sorting their places.
         bits = len(key).bit_length()
         order = np.sort(key << bits | np.arange(len(key))) & ((1 << bits) - 1)
@@ -291,10 +288,8 @@ class Events:
             key, begins, number = key[ending], begins[ending], number[ending]
         ends = np.flatnonzero((key[1:] == key[:-1]) & begins[:-1] & (close | ~begins[1:]))
         found = np.array([number[ends], number[ends + 1], key[ends]])
-        if not len(strikes):
-            return found
-        left = ~np.isin(strikes, found[0])
-        return np.append(found, [strikes[left], strikes[left], strike_keys[left]], axis=1)
+        left = ~np.isin(strikes[0], found[0]) if hits else slice(0)
+        return np.append(found, strikes[:, left], axis=1)
 
     def legacy_ends(self) -> list[int]:
         ends = np.cumsum([len(track.ends) for track in self.tracks]).tolist()

@@ -243,8 +243,7 @@ def hold(at_onset: NDArray[np.uint8], frames: NDArray[np.uint8]) -> NDArray[np.u
 
 def pack(roll: NDArray[np.uint8]) -> NDArray[np.uint8]:
     """Frames as bytes, the lowest note in the highest bit: (T, 88) is (T, 11)."""
-    T, size = roll.shape
-    # Five times as fast as along an axis.
+    T, size = roll.shape  # five times as fast as along an axis:
     return np.packbits(roll, axis=1) if size % 8 else np.packbits(roll).reshape(T, size // 8)
 
 

@@ -7,7 +7,6 @@ data bytes above 127, wrong track lengths, truncated files. `Score.remarks` list
 
 import struct
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby, pairwise
@@ -286,12 +285,12 @@ def _find_tracks(
 
     No more than announced: the rest may be an earlier file's.
     """
-    tracks, end, sizes = list[smf.Track](), position, smf.common_sizes(data)
+    tracks, end = list[smf.Track](), position
     expected = declared or len(data)  # 0: its writer never updated the header
     while len(tracks) < expected and 0 <= position <= len(data) - 8:
         size = int.from_bytes(data[position + 4 : position + 8])
         if data[position : position + 4] == b"MTrk":
-            track, position = _find_track(data, position + 8, size, sizes, repairs)
+            track, position = _find_track(data, position + 8, size, repairs)
             tracks.append(track)
             end = position
         else:
@@ -316,18 +315,15 @@ def _chunks(data: bytes, start: int) -> bytes:
     return data[start:end]
 
 
-def _find_track(
-    data: bytes, start: int, size: int, sizes: Sequence[bytes], repairs: Counter[str]
-) -> tuple[smf.Track, int]:
+def _find_track(data: bytes, start: int, size: int, repairs: Counter[str]) -> tuple[smf.Track, int]:
     """The track whose events begin at `start`, and the position of the next chunk."""
     stop = min(start + size, len(data))
-    track = smf.find_events(data, start, stop, sizes)
+    track = smf.find_events(data, start, stop)
     if track.outcome != smf.ENDED and stop < len(data) and not data[stop : stop + 4].isalpha():
         # No end of track, and no chunk where the length points: the length is wrong.
         repairs["track longer than it says"] += 1
         following = data.find(b"MTrk", stop)
-        stop = following if following > 0 else len(data)
-        track = smf.find_events(data, start, stop, sizes)
+        track = smf.find_events(data, start, following if following > 0 else len(data))
         stop = track.position
     elif track.outcome == smf.ENDED:
         following = data.find(b"MTrk", track.position, stop + 3)

@@ -3,7 +3,6 @@
 import cmath
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -107,8 +106,7 @@ class PlacedNotes:
         fills. Notes of equal pitch that begin in the same frame share one onset.
         """
         D, T, strikes = len(self.frame.rows), self.length, onsets and not self.frame.kit
-        width = D * (1 + strikes)
-        roll = np.zeros((T, width), np.uint8)
+        roll = np.zeros((T, width := D * (1 + strikes)), np.uint8)
         # Key after key in order of time, how many frames each note adds to those before.
         key = self.row * T
         order = (key + self.begin).argsort()
@@ -116,8 +114,7 @@ class PlacedNotes:
         last = np.maximum.accumulate(last)
         count = last - first
         count[1:] = np.minimum(count[1:], last[1:] - last[:-1])
-        total = count.cumsum()
-        behind = width * (last - key[order] - total) + self.row[order]
+        behind = width * (last - key[order] - count.cumsum()) + self.row[order]
         roll.reshape(-1)[np.repeat(behind, count) + np.arange(0, width * count.sum(), width)] = 1
         if strikes:
             filling = self.begin < self.end
@@ -147,8 +144,7 @@ class PlacedNotes:
         """What became of them; of `parts` (N,), if there are any."""
         score, chosen = self.score, self.chosen
         # Sorting is several times as fast as np.unique. The lowest bit: whether it fills no frame.
-        cells = NOTES * score.on_tick[chosen] + self.row
-        notes = np.sort(2 * cells + (self.begin == self.end))
+        notes = np.sort(2 * (NOTES * score.on_tick[chosen] + self.row) + (self.begin == self.end))
         cells = notes >> 1
         distinct = notes[np.append(True, cells[1:] > cells[:-1])[: len(notes)]]
         dropped = int((distinct & 1).sum())
@@ -184,16 +180,11 @@ def lag_of(on_tick: NDArray[np.int64], beat: int, steps: int = 4) -> int:
     """
     if not (after := steps * on_tick % beat).any():  # most scores, quickly
         return 0
-    mean = complex(_circle(beat)[after].sum()) / max(len(after), FEW)
+    angle = 2 * np.pi / beat * after
+    mean = complex(np.cos(angle).sum(), np.sin(angle).sum()) / max(len(angle), FEW)
     lag = cmath.phase(mean) / (2 * np.pi)
     lag -= lag > 0.5 - ON_GRID / 2  # else a drawn note could move the bars of a song
     return round(lag * beat / steps) if abs(mean) > STEADY and abs(lag) > ON_GRID else 0
-
-
-@lru_cache(4)
-def _circle(parts: int) -> NDArray[np.complex128]:
-    """Points that divide a circle into that many parts."""
-    return np.exp(2j * np.pi / parts * np.arange(parts))
 
 
 def in_frames(score: Score, frame: PianoRollFrames) -> NDArray[np.bool_]:
