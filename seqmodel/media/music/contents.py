@@ -110,9 +110,8 @@ class Timing:
                 self._near[grid] += notes
             return
         part = (score.track << 11 | score.channel.astype(np.int64) << 7 | score.pitch)[chosen]
-        if self._frame.kit:  # else they are in this order
-            order = np.lexsort((on, part))
-            on, part = on[order], part[order]
+        order: Any = np.lexsort((on, part)) if self._frame.kit else slice(None)  # they are in order
+        on, part = on[order], part[order]
         in_beats = np.maximum(on - lag_of(on, beat), 0)
         beats = score.tempo[np.searchsorted(score.tempo_tick, in_beats, side="right") - 1] / 1e6
         repeats = (part[1:] == part[:-1]) & (on[1:] > on[:-1])

@@ -38,10 +38,9 @@ LEGACY_END = b"\x90\x15\x01\0\x80\x15\x01\0\xff\x2f\0"
 """How a track of ours ended in silence before there was a marker: with a soft A0 of length 0."""
 
 COMMON_SIZES = (
-    bytes(256),
-    b"\2" * 128 + bytes(64) + b"\3" * 32 + bytes(32),
+    bytes(256), b"\2" * 128 + bytes(64) + b"\3" * 32 + bytes(32),
     b"\3" * 128 + b"\4" * 64 + bytes(32) + b"\4" * 16 + bytes(16),
-)
+)  # fmt: skip
 """By the number of data bytes under the running status, then by its first byte, the size of a
 message that keeps this number, with a delta of one byte; 0 of others."""
 
@@ -65,25 +64,22 @@ def _common_sizes(data: bytes) -> list[bytes]:
 
     0 also for what ends a track, has more than 127 bytes, or a delta of more than two.
     """
-    padded, common = data + bytes(3), list[bytes]()
+    padded, common = data + bytes(4), list[bytes]()
     found = np.frombuffer(padded, np.uint8)
-    metas = np.flatnonzero(found[:-2] == 0xFF)
-    kind, body = found[metas + 1], found[metas + 2]
-    of_metas = np.where((kind != END_OF_TRACK) & (body < 128), 4 + body, 0)
-    short = np.where(found[:-1] < 128, np.uint8(255), np.uint8(0))
+    event, kind, body = found[:-2], found[1:-1], found[2:]
+    metas = np.where((event == 0xFF) & (kind != END_OF_TRACK) & (body < 128), 4 + body, 0)
+    longer = -(event >> 7)  # all bits of bytes above 127
     for table in COMMON_SIZES:
-        sizes = np.frombuffer(bytearray(padded.translate(table)), np.uint8)
-        sizes[metas] = of_metas
-        sizes = sizes[1:] & short
-        sizes[:-1] |= (sizes[1:] + np.minimum(sizes[1:], 1)) & ~short[:-1]
+        sizes = np.frombuffer(padded.translate(table), np.uint8)[1:-2] | metas[1:]
+        sizes &= ~longer[:-1]
+        sizes[:-1] |= (sizes[1:] + np.minimum(sizes[1:], 1)) & longer[:-2]
         common.append(sizes.tobytes())
     return common
 
 
 def find_events(data: bytes, position: int, stop: int) -> Track:
     """Find the events in data[position:stop]."""
-    start, ends, width, rest = position, list[int](), 0, 0
-    outcome = NO_END
+    start, outcome, ends, width, rest = position, NO_END, list[int](), 0, 0
     while position < stop and outcome == NO_END:
         common = _common_sizes(data)[width]
         while (size := common[position]) and (end := position + size) <= stop:
@@ -93,14 +89,13 @@ def find_events(data: bytes, position: int, stop: int) -> Track:
             outcome, position, width, rest = _read_event(data, position, stop, width)
             if outcome in (NO_END, ENDED):
                 ends.append(position)
-                rest = 0
     return Track(outcome, position, start, ends, rest)
 
 
 def _read_event(  # noqa: PLR0911
     data: bytes, position: int, stop: int, width: int
 ) -> tuple[int, int, int, int]:
-    """Step over an event: (outcome, or NO_END to go on; position; width after it; delta).
+    """Step over an event: (outcome, or NO_END to go on; position; width after it; rest).
 
     `width` is the number of data bytes under the running status, 0 without one.
     """
@@ -119,17 +114,17 @@ def _read_event(  # noqa: PLR0911
             width = 1 if event >> 4 in (0xC, 0xD) else 2
         if position + width > stop:
             return BROKEN, position, width, delta
-        return NO_END, position + width, width, delta
+        return NO_END, position + width, width, 0
     if event in (0xF0, 0xF7, 0xFF):
         meta = data[position] if event == 0xFF and position < stop else -1
         size, position, whole = quantity(data, position + (meta >= 0), stop)
         if meta == END_OF_TRACK:
-            return ENDED, position, width, delta
+            return ENDED, position, width, 0
         if not whole or size > stop - position:
             return BROKEN, position, width, delta
-        return NO_END, position + size, width, delta
+        return NO_END, position + size, width, 0
     # Messages that belong on a wire and not in a file: step over them and their data.
-    return NO_END, position + {0xF1: 1, 0xF2: 2, 0xF3: 1}.get(event, 0), width, delta
+    return NO_END, position + {0xF1: 1, 0xF2: 2, 0xF3: 1}.get(event, 0), width, 0
 
 
 def quantity(data: bytes, position: int, stop: int) -> tuple[int, int, bool]:
@@ -170,7 +165,7 @@ class Events:
         at: int64 (E,), where the byte after the status is; after a running one, the first.
         end: int64 (E,), where the event ends.
         status: uint8 (E,), of a channel message, running or not; 0 for anything else.
-        of_channel: int64 (E,), track << 4 | channel, of a channel message.
+        channel_key: int64 (E,), track << 4 | channel, of a channel message.
         player: int64 (E,), whose it is: the channel's or, `in_turn`, the track's and channel's.
     """
 
@@ -237,11 +232,10 @@ class Events:
         that is down for more than `most` ticks was left so, and holds nothing.
         """
         (_, ending, key), (moves, player, down, pressed) = notes, pedals
-        ends = self.ticks[ending]
+        ends, E = self.ticks[ending], len(self.ticks)
         if not len(moves):
             return ends, 0
-        E, in_time = len(self.ticks), np.argsort(self.ticks, kind="stable")
-        place = np.empty(E, np.int64)
+        in_time, place = np.argsort(self.ticks, kind="stable"), np.empty(E, np.int64)
         place[in_time] = np.arange(E)
         ticks = np.append(self.ticks[in_time], MAX_TICK)
         owner, end = self.player[ending], place[ending]

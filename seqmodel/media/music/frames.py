@@ -395,12 +395,9 @@ class PianoRollFrames(FrameDefinition):
         return frames
 
     def encode(self, values: NDArray[np.uint8]) -> NDArray[np.uint8]:
-        rows = np.zeros((len(values), *self.row_shape), np.uint8)
         packed, marks = pack(values[:, : self.frame_size]), marks_in(values)
-        rows[:, : packed.shape[1]] = packed
-        for name, numbers in self.marks_of(rows).items():
-            numbers[:] = marks.get(name, 0)
-        return rows
+        none = np.zeros((len(values), NOTES), np.uint8)
+        return np.concatenate([packed, *(marks.get(name, none) for name in self.marks)], axis=1)
 
     def canonical(self, rows: NDArray[np.uint8]) -> bytes:
         return rows.tobytes()

@@ -137,8 +137,6 @@ class Score:
     @property
     def median_tempo(self) -> float:
         """Beats per minute, half of its time faster, half slower."""
-        if len(self.tempo) == 1:
-            return 60e6 / int(self.tempo[0])
         ends = np.append(self.tempo_tick[1:], max(self.last_tick, 1))
         ticks = np.maximum(np.minimum(ends, ends[-1]) - self.tempo_tick, 0)
         order = np.argsort(-self.tempo)
@@ -172,12 +170,11 @@ def read_score(data: bytes, *, restrike: Restrike = "close", hits: bool = False)
     notes = events.notes(restrike == "close", pause, hits=hits)
     if legacy := events.legacy_ends():
         notes = notes[:, ~np.isin(notes[1], legacy)]
-    pedals = events.pedals()
+    (begin, end, key), pedals = notes, events.pedals()
     silent_tick, stuck = events.silent_ticks(notes, pedals, max_pedal)
     if stuck:
         repairs[f"sustain pedal down for over {MAX_PEDAL_BEATS} beats ignored"] += stuck
     ends += events.ticks[legacy].tolist()
-    begin, end, key = notes
     return Score(
         on_tick=events.ticks[begin],
         off_tick=events.ticks[end],
@@ -360,8 +357,7 @@ def _read_metas(
     """Time and key signatures, by track the first name it states, and where the piece ends."""
     meters, keys, names, ends = list[tuple[int, Metre]](), [], dict[int, str](), list[int]()
     decoded = smf.TIME_SIGNATURE, smf.KEY_SIGNATURE, smf.TRACK_NAME, smf.MARKER
-    metas = events.metas
-    chosen, kinds, body_at = metas[:, (metas[1] == np.array(decoded)[:, None]).any(axis=0)]
+    chosen, kinds, body_at = events.metas[:, (events.metas[1, :, None] == decoded).any(axis=1)]
     found = events.track[chosen], events.ticks[chosen], kinds, body_at, events.end[chosen]
     for track, tick, kind, at, end in zip(*(each.tolist() for each in found), strict=True):
         body = events.data[at:end].tobytes()

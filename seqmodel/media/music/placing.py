@@ -110,8 +110,7 @@ class PlacedNotes:
         # Key after key in order of time, how many frames each note adds to those before.
         key = self.row * T
         order = (key + self.begin).argsort()
-        first, last = ((key + frame)[order] for frame in (self.begin, self.end))
-        last = np.maximum.accumulate(last)
+        first, last = (key + self.begin)[order], np.maximum.accumulate((key + self.end)[order])
         count = last - first
         count[1:] = np.minimum(count[1:], last[1:] - last[:-1])
         behind = width * (last - key[order] - count.cumsum()) + self.row[order]
