@@ -109,11 +109,11 @@ class Timing:
                 self._on[grid] += notes
                 self._near[grid] += notes
             return
-        # Part after part, pitch after pitch, then in time.
         part = (score.track << 11 | score.channel.astype(np.int64) << 7 | score.pitch)[chosen]
-        order = np.lexsort((on, part))
+        order: Any = np.lexsort((on, part)) if self._frame.kit else slice(None)  # they are in order
         on, part = on[order], part[order]
         in_beats = np.maximum(on - lag_of(on, beat), 0)
+        beats = score.tempo[np.searchsorted(score.tempo_tick, in_beats, side="right") - 1] / 1e6
         repeats = (part[1:] == part[:-1]) & (on[1:] > on[:-1])
         counted = dict[Grid, int]()
 
@@ -122,7 +122,7 @@ class Timing:
             for grid in grids:
                 if grid not in counted:
                     at = in_beats if grid.steps_per_beat else on
-                    counted[grid] = self._count(score, at, repeats, grid)
+                    counted[grid] = self._count(score, at, beats, repeats, grid)
             return max(counted[grid] for grid in grids) >= PULSE_SHARE * notes
 
         count(self._grid)
@@ -144,14 +144,16 @@ class Timing:
         self._merged.update(other._merged)
 
     def _count(
-        self, score: Score, on: NDArray[np.int64], repeats: NDArray[np.bool_], grid: Grid
+        self, score: Score, on: NDArray[np.int64], beats: Any, repeats: Any, grid: Grid
     ) -> int:
-        """How many onsets (N,) lie on a grid; `repeats` (N - 1,): which repeat the note before."""
+        """How many onsets (N,), in `beats` of so many seconds, lie on a grid.
+
+        `repeats` (N - 1,): which repeat the note before.
+        """
         place, tolerance = score.frame_positions(on, grid), ON_GRID
         if steps := grid.steps_per_beat:
             tolerance = max(ON_GRID, min(steps / (2 * score.ticks_per_unit), ROUNDED))
-            at = np.searchsorted(score.tempo_tick, on, side="right") - 1
-            step = score.tempo[at] / 1e6 / steps
+            step = beats / steps
         else:
             step = np.array(grid.seconds_per_frame(1.0))
         frame = np.floor(place + 0.5)
@@ -259,8 +261,8 @@ class Contents:
         self._totals["tempo_changes"] += len(score.tempo) - 1
         self._totals["drum_notes"] += int(np.count_nonzero(of_drums))
         self._totals["pedal"] += score.pedal
-        ticks = np.stack([score.on_tick, score.off_tick, score.silent_tick])
-        begin, end, silent = score.seconds_at(ticks[:, ~of_drums]).sum(axis=1).tolist()
+        ticks = score.on_tick, score.off_tick, score.silent_tick
+        begin, end, silent = (float(score.seconds_at(each[~of_drums]).sum()) for each in ticks)
         self._sound += silent - begin
         self._held += silent - end
 

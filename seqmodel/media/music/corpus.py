@@ -342,7 +342,7 @@ def load_midi(
     if empty and len(read_score(data, hits=True).pitch):  # drums that nothing ends
         raise SourceError("has no notes but drums", "--drums only")
     transposed = semitones_to_c(score) if frame.transpose_to_c else 0
-    shown = replace(frame, kit=kit, onsets=frame.onsets and not kit)
+    shown = replace(frame, kit=True, onsets=False) if kit and not frame.kit else frame
     placed = place(score, shown, transpose=transposed)
     frames = placed.frames(onsets=frame.onsets if onsets is None else onsets)
     if frame.marks:
@@ -383,8 +383,8 @@ def metre_of(score: Score | None, frames: NDArray[np.uint8], grid: Grid) -> list
 
 def _onsets(frames: NDArray[np.uint8], score: Score | None, grid: Grid) -> NDArray[np.int64]:
     """How many notes begin in each frame (T,); none where most lie off the grid of beats."""
-    begins = struck(frames)
-    onsets = np.bincount(np.flatnonzero(begins) // begins.shape[1], minlength=len(begins))
+    # Several times as fast as `sum`; no frame has more than a byte can count.
+    onsets = np.einsum("ij->i", struck(frames).view(np.uint8)).astype(np.int64)
     if score is not None and grid.steps_per_beat:
         on = score.on_tick - lag_of(score.on_tick, score.ticks_per_unit)
         place = score.frame_positions(on, grid)

@@ -1,13 +1,13 @@
 """The events of a MIDI file's tracks: messages with their times, the notes that they make, pedals.
 
 The events of a track are found one after the other, then those of all decoded at once: where an
-event begins depends on the one before. Runs of channel messages, nearly all of a file, are cut into
-events by a regular expression, everything else by hand; arithmetic is left to NumPy.
+event begins depends on the one before. The sizes of nearly all are looked up, where they would
+begin at any byte; everything else is read by hand. Arithmetic is left to NumPy.
 """
 
-import re
 import struct
 from collections.abc import Iterable, Sequence
+from functools import cached_property, lru_cache
 from itertools import accumulate, chain
 from operator import add
 from typing import NamedTuple
@@ -37,53 +37,65 @@ SUSTAIN, DOWN = 64, 64
 LEGACY_END = b"\x90\x15\x01\0\x80\x15\x01\0\xff\x2f\0"
 """How a track of ours ended in silence before there was a marker: with a soft A0 of length 0."""
 
-# A delta of at most four bytes; a tempo, or a status or none and one or two data bytes.
-DELTA, TEMPO = rb"[\x80-\xff]{0,3}+[\x00-\x7f]", rb"\xff\x51\x03..."
-MESSAGES = {0: b"", 1: rb"|[\xc0-\xdf].|[\x00-\x7f]", 2: rb"|[\x80-\xbf\xe0-\xef]..|[\x00-\x7f]."}
-MESSAGE = {
-    width: re.compile(b"%b(?:%b%b)" % (DELTA, TEMPO, some), re.DOTALL)
-    for width, some in MESSAGES.items()
-}
-"""The common events, by the number of data bytes under the running status."""
-# Each event is an atomic group only for Python 3.11.0 to 3.11.4, where a possessive repetition of
-# what can backtrack matches wrongly.
-RUN = {width: re.compile(b"(?>%b)++" % one.pattern, re.DOTALL) for width, one in MESSAGE.items()}
+COMMON_SIZES = (
+    bytes(256), b"\2" * 128 + bytes(64) + b"\3" * 32 + bytes(32),
+    b"\3" * 128 + b"\4" * 64 + bytes(32) + b"\4" * 16 + bytes(16),
+)  # fmt: skip
+"""By the number of data bytes under the running status, then by its first byte, the size of a
+message that keeps this number, with a delta of one byte; 0 of others."""
 
 
 class Track(NamedTuple):
     """The events of a track, one directly after the other from `start` to the `position` reached.
 
-    `lengths` (E,) are the bytes of those that are complete; `rest` ticks later is one that is not.
+    `ends` (E,) are where those that are complete end; `rest` ticks later is one that is not.
     """
 
     outcome: int
     position: int
     start: int
-    lengths: Sequence[int]
+    ends: Sequence[int]
     rest: int
+
+
+@lru_cache(1)
+def _common_sizes(data: bytes) -> list[bytes]:
+    """As in `COMMON_SIZES`, the sizes of the events that would begin at each byte, also of metas.
+
+    0 also for what ends a track, has more than 127 bytes, or a delta of more than two.
+    """
+    padded, common = data + bytes(4), list[bytes]()
+    found = np.frombuffer(padded, np.uint8)
+    event, kind, body = found[:-2], found[1:-1], found[2:]
+    metas = np.where((event == 0xFF) & (kind != END_OF_TRACK) & (body < 128), 4 + body, 0)
+    longer = -(event >> 7)  # all bits of bytes above 127
+    for table in COMMON_SIZES:
+        sizes = np.frombuffer(padded.translate(table), np.uint8)[1:-2] | metas[1:]
+        sizes &= ~longer[:-1]
+        sizes[:-1] |= (sizes[1:] + np.minimum(sizes[1:], 1)) & longer[:-2]
+        common.append(sizes.tobytes())
+    return common
 
 
 def find_events(data: bytes, position: int, stop: int) -> Track:
     """Find the events in data[position:stop]."""
-    start, lengths, width, rest = position, list[int](), 0, 0
-    outcome = NO_END
+    start, outcome, ends, width, rest = position, NO_END, list[int](), 0, 0
     while position < stop and outcome == NO_END:
-        if run := RUN[width].match(data, position, stop):
-            lengths += map(len, MESSAGE[width].findall(data, position, run.end()))
-            position = run.end()
-            continue
-        before = position
-        outcome, position, width, rest = _read_event(data, position, stop, width)
-        if outcome in (NO_END, ENDED):
-            lengths.append(position - before)
-            rest = 0
-    return Track(outcome, position, start, lengths, rest)
+        common = _common_sizes(data)[width]
+        while (size := common[position]) and (end := position + size) <= stop:
+            ends.append(end)
+            position = end
+        if position < stop:
+            outcome, position, width, rest = _read_event(data, position, stop, width)
+            if outcome in (NO_END, ENDED):
+                ends.append(position)
+    return Track(outcome, position, start, ends, rest)
 
 
 def _read_event(  # noqa: PLR0911
     data: bytes, position: int, stop: int, width: int
 ) -> tuple[int, int, int, int]:
-    """Step over an event: (outcome, or NO_END to go on; position; width after it; delta).
+    """Step over an event: (outcome, or NO_END to go on; position; width after it; rest).
 
     `width` is the number of data bytes under the running status, 0 without one.
     """
@@ -102,17 +114,17 @@ def _read_event(  # noqa: PLR0911
             width = 1 if event >> 4 in (0xC, 0xD) else 2
         if position + width > stop:
             return BROKEN, position, width, delta
-        return NO_END, position + width, width, delta
+        return NO_END, position + width, width, 0
     if event in (0xF0, 0xF7, 0xFF):
         meta = data[position] if event == 0xFF and position < stop else -1
         size, position, whole = quantity(data, position + (meta >= 0), stop)
         if meta == END_OF_TRACK:
-            return ENDED, position, width, delta
+            return ENDED, position, width, 0
         if not whole or size > stop - position:
             return BROKEN, position, width, delta
-        return NO_END, position + size, width, delta
+        return NO_END, position + size, width, 0
     # Messages that belong on a wire and not in a file: step over them and their data.
-    return NO_END, position + {0xF1: 1, 0xF2: 2, 0xF3: 1}.get(event, 0), width, delta
+    return NO_END, position + {0xF1: 1, 0xF2: 2, 0xF3: 1}.get(event, 0), width, 0
 
 
 def quantity(data: bytes, position: int, stop: int) -> tuple[int, int, bool]:
@@ -153,23 +165,20 @@ class Events:
         at: int64 (E,), where the byte after the status is; after a running one, the first.
         end: int64 (E,), where the event ends.
         status: uint8 (E,), of a channel message, running or not; 0 for anything else.
-        of_channel: int64 (E,), track << 4 | channel, of a channel message.
+        channel_key: int64 (E,), track << 4 | channel, of a channel message.
         player: int64 (E,), whose it is: the channel's or, `in_turn`, the track's and channel's.
     """
 
     def __init__(self, data: bytes, tracks: Sequence[Track], *, in_turn: int) -> None:
         """`in_turn` is the ticks of a beat if the tracks follow each other, else 0."""
         self.data, self.tracks = np.frombuffer(data, np.uint8), tracks
-        counts = [len(track.lengths) for track in tracks]
+        counts = [len(track.ends) for track in tracks]
         self.track = np.repeat(np.arange(len(tracks)), counts)
-        lengths = chain.from_iterable(track.lengths for track in tracks)
-        length = np.fromiter(lengths, np.int64, sum(counts))
-        # Where each event ends, and then where it is read: events of a track follow each other.
-        first = np.cumsum([0, *counts[:-1]])
-        self.end = np.cumsum(length)
-        total = np.append(0, self.end)
-        self.end += np.repeat([one.start for one in tracks] - total[first], counts)
-        at, delta = quantities(self.data, self.end - length)
+        ends = chain.from_iterable(track.ends for track in tracks)
+        self.end = np.fromiter(ends, np.int64, sum(counts))
+        begin, first = np.append(0, self.end), np.cumsum([0, *counts[:-1]])
+        begin[first] = [track.start for track in tracks]
+        at, delta = quantities(self.data, begin[:-1])
         elapsed = np.append(0, np.cumsum(delta))
         lasts = np.diff(elapsed[[*first, -1]]) + [one.rest for one in tracks]
         whole_beats = -(-lasts // max(in_turn, 1)) * in_turn
@@ -188,11 +197,13 @@ class Events:
         self.channel_key = self.track << 4 | self.status & 15
         self.player = self.channel_key if in_turn else self.channel_key & 15
 
-    def metas(self, *kinds: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """The numbers of the meta events of these kinds, and where the body of each begins."""
+    @cached_property
+    def metas(self) -> NDArray[np.int64]:
+        """Of meta events but ends of tracks, (3, M): their numbers, kinds, where a body begins."""
         numbers = np.flatnonzero(self.event == 0xFF)
-        numbers = numbers[(self.data[self.at[numbers], None] == kinds).any(axis=1)]
-        return numbers, quantities(self.data, self.at[numbers] + 1)[0]
+        kinds = self.data[self.at[numbers]]
+        numbers, kinds = numbers[kinds != END_OF_TRACK], kinds[kinds != END_OF_TRACK]
+        return np.array([numbers, kinds, quantities(self.data, self.at[numbers] + 1)[0]])
 
     def programs(self) -> tuple[tuple[int, int, int, int], ...]:
         """(Track, channel, tick, program) of each change, a track's in order."""
@@ -214,25 +225,25 @@ class Events:
     def silent_ticks(
         self, notes: NDArray[np.int64], pedals: Pedals, most: int
     ) -> tuple[NDArray[np.int64], int]:
-        """The ticks (N,) where `notes`, rows (N, 3) as below, fall silent; the pedals left down.
+        """The ticks (N,) where `notes`, (3, N) as below, fall silent; the pedals left down.
 
         A note that ends while its player's pedal is down lasts until that is raised or its pitch is
         struck again. A pedal that is never raised is so with the last key of the note's track; one
         that is down for more than `most` ticks was left so, and holds nothing.
         """
-        ends, (moves, player, down, pressed) = self.ticks[notes[:, 1]], pedals
+        (_, ending, key), (moves, player, down, pressed) = notes, pedals
+        ends, E = self.ticks[ending], len(self.ticks)
         if not len(moves):
             return ends, 0
-        E, in_time = len(self.ticks), np.argsort(self.ticks, kind="stable")
-        place = np.empty(E, np.int64)
+        in_time, place = np.argsort(self.ticks, kind="stable"), np.empty(E, np.int64)
         place[in_time] = np.arange(E)
         ticks = np.append(self.ticks[in_time], MAX_TICK)
-        owner, end = self.player[notes[:, 1]], place[notes[:, 1]]
+        owner, end = self.player[ending], place[ending]
         moves_at = player * E + place[moves]
         latest = np.searchsorted(moves_at, owner * E + end) - 1
         held = (latest >= 0) & down[latest] & (player[latest] == owner)
 
-        track = notes[:, 2] >> 11
+        track = key >> 11
         last = np.zeros(len(self.tracks), np.int64)
         np.maximum.at(last, track, ends)
         raised = ticks[_first_from(moves_at[~down], owner * E + end, E)]
@@ -244,12 +255,12 @@ class Events:
         strikes = strikes[self.data[self.at[strikes] + 1] > 0]
         pitch = np.minimum(self.data[self.at[strikes]], 127)
         struck = np.sort((self.player[strikes] << 7 | pitch) * E + place[strikes])
-        again = ticks[_first_from(struck, (owner << 7 | notes[:, 2] & 127) * E + end, E)]
+        again = ticks[_first_from(struck, (owner << 7 | key & 127) * E + end, E)]
         silent = np.where(held & ~stuck, np.minimum(raised, again), ends)
         return silent, len(np.unique(pressed_at[stuck]))
 
     def notes(self, close: bool, pause: int, *, hits: bool) -> NDArray[np.int64]:
-        """Rows (N, 3): the numbers of the events that begin and end a note, and its key.
+        """Of notes, (3, N): the numbers of the events that begin and end each, and its key.
 
         The key is track << 11 | channel << 7 | pitch. If `close`, a restruck note ends there, else
         the earlier one is discarded. After `pause` ticks a key that is struck again is no longer
@@ -260,8 +271,8 @@ class Events:
         begins = (self.status[number] >= 0x90) & (self.data[at + 1] > 0)
         # Above 127 is out of range, but it is where the pitch belongs: clamp it.
         key = self.channel_key[number] << 7 | np.minimum(self.data[at], 127)
-        drums = begins & (key >> 7 & 15 == DRUM_CHANNEL)
-        strikes = np.stack([number, number, key], axis=1)[drums]
+        drums = begins & (key >> 7 & 15 == DRUM_CHANNEL) & hits
+        strikes = np.array([number[drums], number[drums], key[drums]])
         # By key, then in order: sorting numbers is faster than sorting their places.
         bits = len(key).bit_length()
         order = np.sort(key << bits | np.arange(len(key))) & ((1 << bits) - 1)
@@ -270,12 +281,12 @@ class Events:
             ending = begins | ~_still_sounds(key, begins, self.ticks[number], pause)
             key, begins, number = key[ending], begins[ending], number[ending]
         ends = np.flatnonzero((key[1:] == key[:-1]) & begins[:-1] & (close | ~begins[1:]))
-        found = np.stack([number[ends], number[ends + 1], key[ends]], axis=1)
-        left = strikes[~np.isin(strikes[:, 0], found[:, 0])] if hits else strikes[:0]
-        return np.concatenate([found, left])
+        found = np.array([number[ends], number[ends + 1], key[ends]])
+        left = ~np.isin(strikes[0], found[0]) if hits else slice(0)
+        return np.append(found, strikes[:, left], axis=1)
 
     def legacy_ends(self) -> list[int]:
-        ends = np.cumsum([len(track.lengths) for track in self.tracks]).tolist()
+        ends = np.cumsum([len(track.ends) for track in self.tracks]).tolist()
         size = len(LEGACY_END)
         return [
             end - 2

@@ -93,7 +93,7 @@ def struck(frames: NDArray[np.uint8]) -> NDArray[np.bool_]:
     if is_kit(frames):
         return frames > 0
     if has_onsets(frames):
-        return frames[:, NOTES : 2 * NOTES] > 0
+        return frames[:, NOTES : 2 * NOTES].astype(np.bool_)
     return (frames > 0) & ~sounded_before(frames)
 
 
@@ -243,7 +243,8 @@ def hold(at_onset: NDArray[np.uint8], frames: NDArray[np.uint8]) -> NDArray[np.u
 
 def pack(roll: NDArray[np.uint8]) -> NDArray[np.uint8]:
     """Frames as bytes, the lowest note in the highest bit: (T, 88) is (T, 11)."""
-    return np.packbits(roll, axis=1)
+    T, size = roll.shape  # five times as fast as along an axis:
+    return np.packbits(roll, axis=1) if size % 8 else np.packbits(roll).reshape(T, size // 8)
 
 
 ROLL_BYTES = NOTES // 8
@@ -394,12 +395,9 @@ class PianoRollFrames(FrameDefinition):
         return frames
 
     def encode(self, values: NDArray[np.uint8]) -> NDArray[np.uint8]:
-        rows = np.zeros((len(values), *self.row_shape), np.uint8)
         packed, marks = pack(values[:, : self.frame_size]), marks_in(values)
-        rows[:, : packed.shape[1]] = packed
-        for name, numbers in self.marks_of(rows).items():
-            numbers[:] = marks.get(name, 0)
-        return rows
+        none = np.zeros((len(values), NOTES), np.uint8)
+        return np.concatenate([packed, *(marks.get(name, none) for name in self.marks)], axis=1)
 
     def canonical(self, rows: NDArray[np.uint8]) -> bytes:
         return rows.tobytes()

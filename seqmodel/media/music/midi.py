@@ -53,7 +53,8 @@ FIFTHS = [note + sign for sign in ("b", "", "#") for note in "FCGDAEB"][1:19]
 class Score:
     """The notes of a MIDI file and what is needed to place them in time.
 
-    The nine arrays of notes have one entry per note (N,), in no particular order.
+    The nine arrays of notes have one entry per note (N,): track after track, channel after channel,
+    pitch after pitch, then in time; behind them drums that nothing ends.
 
     Attributes:
         on_tick, off_tick: int64 (N,), where each note begins, and where its key is let go.
@@ -110,6 +111,8 @@ class Score:
         Subject to floating-point rounding, unlike the placing of frames by `place`.
         """
         lengths, begins = self._tempos
+        if len(lengths) == 1:
+            return ticks * lengths[0]
         at = np.searchsorted(self.tempo_tick, ticks, side="right") - 1
         return begins[at] + (ticks - self.tempo_tick[at]) * lengths[at]
 
@@ -166,22 +169,22 @@ def read_score(data: bytes, *, restrike: Restrike = "close", hits: bool = False)
     )
     notes = events.notes(restrike == "close", pause, hits=hits)
     if legacy := events.legacy_ends():
-        notes = notes[~np.isin(notes[:, 1], legacy)]
-    pedals = events.pedals()
+        notes = notes[:, ~np.isin(notes[1], legacy)]
+    (begin, end, key), pedals = notes, events.pedals()
     silent_tick, stuck = events.silent_ticks(notes, pedals, max_pedal)
     if stuck:
         repairs[f"sustain pedal down for over {MAX_PEDAL_BEATS} beats ignored"] += stuck
     ends += events.ticks[legacy].tolist()
     return Score(
-        on_tick=events.ticks[notes[:, 0]],
-        off_tick=events.ticks[notes[:, 1]],
+        on_tick=events.ticks[begin],
+        off_tick=events.ticks[end],
         silent_tick=silent_tick,
-        pitch=(notes[:, 2] & 127).astype(np.uint8),
-        channel=(notes[:, 2] >> 7 & 15).astype(np.uint8),
-        track=notes[:, 2] >> 11,
-        velocity=np.minimum(events.data[events.at[notes[:, 0]] + 1], 127),
-        on_event=notes[:, 0],
-        off_event=notes[:, 1],
+        pitch=(key & 127).astype(np.uint8),
+        channel=(key >> 7 & 15).astype(np.uint8),
+        track=key >> 11,
+        velocity=np.minimum(events.data[events.at[begin] + 1], 127),
+        on_event=begin,
+        off_event=end,
         ticks_per_unit=ticks_per_unit,
         smpte=smpte_tempo is not None,
         tempo_tick=tempo_tick,
@@ -335,18 +338,17 @@ def _tempos(
     events: smf.Events, repairs: Counter[str]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Where each tempo begins, and its microseconds per beat: of several at one tick the last."""
-    chosen, body = events.metas(smf.SET_TEMPO)
-    complete = events.end[chosen] - body >= 3
-    chosen, body = chosen[complete], body[complete]
-    high, middle, low = (events.data[body + k].astype(np.int64) for k in range(3))
-    value = high << 16 | middle << 8 | low
+    number, kind, body = events.metas
+    chosen = (kind == smf.SET_TEMPO) & (events.end[number] - body >= 3)
+    value = events.data[body[chosen, None] + np.arange(3)] @ np.array([1 << 16, 1 << 8, 1])
     if zeros := int((value == 0).sum()):
         repairs["tempo of 0 ignored"] += zeros
-    tick = np.append(events.starts, events.ticks[chosen[value > 0]])
+    tick = np.append(events.starts, events.ticks[number[chosen][value > 0]])
     tempo = np.append([DEFAULT_TEMPO] * len(events.starts), value[value > 0])
     order = np.argsort(tick, kind="stable")
-    order = order[np.diff(tick[order], append=-1) != 0]
-    return tick[order], tempo[order]
+    tick, tempo = tick[order], tempo[order]
+    last = np.append(tick[1:] > tick[:-1], True)
+    return tick[last], tempo[last]
 
 
 def _read_metas(
@@ -355,8 +357,7 @@ def _read_metas(
     """Time and key signatures, by track the first name it states, and where the piece ends."""
     meters, keys, names, ends = list[tuple[int, Metre]](), [], dict[int, str](), list[int]()
     decoded = smf.TIME_SIGNATURE, smf.KEY_SIGNATURE, smf.TRACK_NAME, smf.MARKER
-    chosen, body_at = events.metas(*decoded)
-    kinds = events.data[events.at[chosen]]
+    chosen, kinds, body_at = events.metas[:, (events.metas[1, :, None] == decoded).any(axis=1)]
     found = events.track[chosen], events.ticks[chosen], kinds, body_at, events.end[chosen]
     for track, tick, kind, at, end in zip(*(each.tolist() for each in found), strict=True):
         body = events.data[at:end].tobytes()

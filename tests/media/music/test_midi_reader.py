@@ -32,6 +32,7 @@ from midi_files import (
 from onsets import as_frames
 
 from seqmodel.errors import SourceError
+from seqmodel.media.music import events as smf
 from seqmodel.media.music.contents import semitones_to_c
 from seqmodel.media.music.frames import PianoRollFrames
 from seqmodel.media.music.grid import MAX_TICK, Grid
@@ -271,6 +272,22 @@ def test_mutilated_files(awkward, music):
                 del data[at:]
         outcomes.append(attempt(bytes(data), restrike=rng.choice(["close", "discard"])) is None)
     assert 0.1 < np.mean(outcomes) < 0.9, "the test should see both rolls and reasons"
+
+
+def test_sizes_that_are_looked_up_are_those_read_by_hand(monkeypatch):
+    """Of bytes that begin, end and continue events; up to 9 from the end lie behind the track."""
+    rng, common = Random(3), bytes.fromhex("00 01 04 2f 40 51 7f 80 81 90 b0 c1 d2 e0 f0 ff")
+    files = [bytes(rng.choices(common, k=60)) for _ in range(2000)]
+
+    def found(data):
+        try:
+            return smf.find_events(data, 0, 60 - data[-1] % 10)
+        except SourceError as error:
+            return str(error)
+
+    looked_up = list(map(found, files))
+    monkeypatch.setattr(smf, "_common_sizes", lambda data: [bytes(len(data) + 1)] * 3)
+    assert looked_up == list(map(found, files))
 
 
 def test_claims_allocate_nothing():
