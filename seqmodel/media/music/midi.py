@@ -125,6 +125,11 @@ class Score:
         at = np.searchsorted(begins, seconds, side="right") - 1
         return self.tempo_tick[at] + (seconds - begins[at]) / lengths[at]
 
+    def tempo_before(self, seconds: float) -> float:
+        """Beats per minute in the tick that ends at this time."""
+        tick = self.ticks_at(np.array([seconds]))[0] - 0.5
+        return 60e6 / int(self.tempo[self.tempo_tick <= max(0, tick)][-1])
+
     @cached_property
     def _tempos(self) -> tuple[NDArray[Any], NDArray[np.float64]]:
         """Of each tempo (M,) the seconds in a tick, and when it begins."""

@@ -1,5 +1,6 @@
 """Drawing into a MIDI file: which part is drawn anew, in which tracks and channels."""
 
+import io
 from dataclasses import replace
 
 import mido
@@ -20,6 +21,7 @@ from seqmodel.media.music.writing import velocities
 from seqmodel.media.samples import SampleRequest
 
 PLAIN = PianoRollFrames(Grid.of_beats(4))
+SILENCE = np.zeros((8, 176), np.uint8)
 PARTS = replace(BEATS, marks={"part": Levels.of_names(("high", "low"))}, programs=(40, 32))
 
 
@@ -387,6 +389,21 @@ def test_seconds_drawn_after_a_song_pass_at_its_last_tempo(tmp_path):
     how = {"prime": path, "prime_frames": 99, "include_prime": True}  # of 32
     request = SampleRequest("mid", seconds=2.0, options={}, **how)
     assert MusicSampling(BEATS, request).length == 2 * 4 * 4
+
+
+@pytest.mark.parametrize(("grid", "until"), [(BEATS.grid, 24), (Grid.of_seconds("0.125"), 20)])
+def test_a_new_file_goes_on_in_the_tempo_where_its_primer_ends(tmp_path, grid, until):
+    """It had the primer's first tempo; as sound, so had the primer itself."""
+    tempos = [tempo(0, 500_000), tempo(1920, 250_000), tempo(2880, 750_000)]
+    path = save(tmp_path / "a.mid", [tempos, notes([(0, 3840, 60)])])
+    for used, beat in ((16, 500_000), (until, 250_000), (until + 1, 750_000)):
+        request = SampleRequest("mid", prime=path, prime_frames=used)
+        MusicSampling(replace(BEATS, grid=grid), request).write(file := io.BytesIO(), [SILENCE])
+        assert read(file.getvalue()).tracks[0][0].tempo == beat
+    request = SampleRequest("wav", prime=path, prime_frames=until, include_prime=True)
+    written = MusicSampling(replace(BEATS, grid=grid), request).write(io.BytesIO(), [SILENCE])
+    drawn = 8 * (0.0625 if grid == BEATS.grid else 0.125)
+    assert written.size == f"{until + 8} frames (8 drawn), {2.5 + drawn + 0.1:.1f} s"
 
 
 def test_drawing_again_goes_on_where_the_last_drawing_is(song):
