@@ -7,7 +7,7 @@ import mido
 import numpy as np
 import pytest
 from kept_files import BEATS, KIT, notes_of, read, redrawn, sounding_after, stretch
-from midi_tracks import note, notes, save, tempo
+from midi_tracks import note, notes, save, tempo, timed
 
 from seqmodel.errors import UsageError
 from seqmodel.media.marks import Levels
@@ -109,6 +109,19 @@ def test_notes_and_what_lies_below_above_and_between(melody):
         assert np.flatnonzero(below[t]).tolist() == list(range(pitch - 21))
         assert np.flatnonzero(above[t]).tolist() == list(range(48 - 21 + 1, 88))
     np.testing.assert_array_equal(free_of(melody, below=True, above=True), below & above)
+
+
+@pytest.mark.parametrize("channel", [3, 9])
+def test_percussion_is_no_line(melody, channel):
+    """Woodblocks and drums over a tune were its top line; alone, they are the line there is."""
+    file, line = mido.MidiFile(melody), free_of(melody, below=True)
+    program = (0, mido.Message("program_change", program=115, channel=channel))
+    hits = [program, *notes([(k, k + 1, 100) for k in range(6)], step=48, channel=channel)]
+    save(melody, [hits, timed(file.tracks[0])], division=48)
+    frame, options = replace(PLAIN, drums=True), {"below": True}
+    np.testing.assert_array_equal(FilledPiece(melody, frame, options).free, line)
+    save(melody, [hits], division=48)
+    assert (FilledPiece(melody, frame, options).free.sum(1) == 100 - 21).all()
 
 
 def test_a_line_goes_on_where_the_file_rests(tmp_path):
