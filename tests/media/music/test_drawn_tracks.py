@@ -337,6 +337,24 @@ def test_a_learned_velocity_is_that_of_the_file_in_its_level(tmp_path):
     assert velocities_in(after.tracks[-1]) == [60, 75, 115]
 
 
+def test_a_long_song_is_not_searched_for_each_drawn_note():
+    """It was, for notes of the level drawn: 1.4 ms each in a song of 100,000 notes."""
+    searched = []
+
+    class Cells(np.ndarray):
+        def __le__(self, most):
+            searched.append(most)
+            return super().__le__(most)
+
+    frames = np.zeros((200, 5 * 88), np.uint8)
+    frames[::2, 40] = frames[::2, 88 + 40] = 1
+    frames[::2, 264 + 40] = np.resize([30, 90, 91, 0], 100)  # the third is of no level
+    near = np.zeros((3, 50), np.int64).view(Cells)
+    levels, drawn = Levels((60,), (30.0, 90.0)), find_notes(frames)
+    velocities(drawn, frames, Grid.of_beats(4), like=[near] * len(drawn), levels=levels)
+    assert sorted(searched) == [60, 91, 127, 127]
+
+
 def test_a_single_bar_keeps_the_loudness_of_its_voices(tmp_path):
     """Of four notes of a melody, or two of a kick, as of many of what sounds with them."""
     melody = notes((480 * k, 480 * k + 480, 76, 30) for k in range(12))
