@@ -73,6 +73,9 @@ from seqmodel.media.samples import (
 )
 from seqmodel.media.words import plural
 
+MANY_FRAMES = 100_000
+"""In a primer; the bundled run reads some 4,000 a second."""
+
 
 class MusicSampling(Sampling):
     """`Sampling` of piano-rolls, each written once it is complete."""
@@ -285,6 +288,8 @@ class MusicSampling(Sampling):
             used = max(1, int(abs(times - request.prime_seconds).argmin()))
         if score is not None and not score.smpte:
             self._tempo = score.tempo_before(times[used])
+        if used > MANY_FRAMES:
+            self.remarks.append(f"{prime.path}: reading its {used:,} frames may take minutes")
         return prime.frames[:used], times[: used + 1]
 
     def _encode(self, frames: NDArray[np.uint8], given: NDArray[np.bool_] | None) -> bytes:
