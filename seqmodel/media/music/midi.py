@@ -354,6 +354,14 @@ def _tempos(
     return tick[order], tempo[order]
 
 
+def _text(data: bytes) -> str:
+    """UTF-8 or, as the format names no encoding, what most older sequencers write."""
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return data.decode("cp1252", errors="replace")
+
+
 def _read_metas(
     events: smf.Events, repairs: Counter[str]
 ) -> tuple[list[tuple[int, Metre]], list[tuple[int, str]], dict[int, str], list[int]]:
@@ -376,7 +384,7 @@ def _read_metas(
             if abs(sharps) <= MAX_SHARPS and minor in (0, 1):
                 keys.append((tick, FIFTHS[sharps + MAX_SHARPS + 3 * minor] + "m" * minor))
         elif kind == smf.TRACK_NAME:
-            names.setdefault(track, body.decode(errors="replace"))
+            names.setdefault(track, _text(body))
         elif kind == smf.MARKER and body == END_OF_PIECE:
             ends.append(tick)
     return meters, keys, names, ends

@@ -236,11 +236,11 @@ def test_into_a_track(song):
     ],
 )
 def test_a_track_that_is_not_there_or_not_clear(song, into, said):
+    """Names are read as older sequencers write them, too: an umlaut was no letter."""
     file = mido.MidiFile(song)
     file.tracks.insert(3, mido.MidiTrack([mido.MetaMessage("track_name", name="Lead")]))
-    file.tracks[0][0] = mido.MetaMessage("track_name", name="Strassenlied")
     file.save(song)
-    with pytest.raises(UsageError, match=said.replace("ß", "ss")):
+    with pytest.raises(UsageError, match=said):
         Original(song, BEATS, transposed=0, into=into)
 
 
