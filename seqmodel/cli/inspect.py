@@ -17,7 +17,7 @@ from seqmodel.cli.options import (
     with_media_options,
 )
 from seqmodel.cli.prepare import label_lines
-from seqmodel.cli.progress import partial_note
+from seqmodel.cli.progress import display, partial_note
 from seqmodel.errors import UsageError
 from seqmodel.media.definitions import Medium, Option
 from seqmodel.media.registry import MEDIA, definition_from_json, medium_of_file
@@ -79,7 +79,8 @@ def inspect(
         options = options_of(medium, media_options, _rows, f"{path} is {medium.name}")
         values, lines = medium.inspect_file(path, options, plot), medium.file_lines
         if listen is not None:
-            medium.listen(path, options, listen)
+            with display("rendering"):
+                medium.listen(path, options, listen)
     if as_json:
         print_json(values)
     else:

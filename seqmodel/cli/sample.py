@@ -54,6 +54,8 @@ FEW_PARTICLES = 2.0
 FOREIGN = 3.0
 """A file with over this many times the nats per frame of valid is foreign to a run. Scored by the
 bundled one, tunes of valid have up to 1.3 times the mean, chorales 11 or more, songs 5 to 70."""
+JUDGED = 10_000
+"""So many of a file's first frames, half an hour of music or more, tell whether it is foreign."""
 ENDED = {
     "model": "ended by the model",
     "freeze": "ended where a chord outlasted any in training",
@@ -374,7 +376,8 @@ def _writer(
 
 def _foreign_remarks(run: "Run", sampling: Sampling, path: Path | None) -> list[str]:
     """A remark on a file to fill or continue, if it is unlike the run's music."""
-    piece = sampling.primer if sampling.filling is None else sampling.filling.piece
+    whole = sampling.primer if sampling.filling is None else sampling.filling.piece
+    piece = whole[:JUDGED]
     valid_nats = run.metrics().get("valid_nats_per_frame")
     if valid_nats is None or run.frame.values != "binary" or len(piece) < 2:
         return []

@@ -284,3 +284,10 @@ def test_a_foreign_file_is_warned_of(call, band, run, monkeypatch):
         for use in (("--prime", band), ("--fill", band, "--frames", "3:4")):
             result = call_ok("sample", "o.mid", "--run", run, *use, "--force")
             assert (said in result.err) == foreign
+    monkeypatch.setattr("seqmodel.cli.sample.JUDGED", 9)
+    monkeypatch.setattr("seqmodel.media.music.sampling.MANY_FRAMES", 30)
+    monkeypatch.setattr("seqmodel.cli.sample.FOREIGN", 0)
+    nats = float(loaded.nll(np.load("o.npy")[:9])[1:].mean())
+    said = call_ok("sample", "o.mid", "--run", run, "--prime", band, "--force").err
+    assert said.startswith("band.mid: reading its 32 frames may take minutes\n")
+    assert f"band.mid is foreign to {run}: {nats:.1f} nats per frame" in said

@@ -86,7 +86,7 @@ def primed(run, prime, *options):
 
 def test_primers_with_onsets_and_without(struck_run, run):
     """For each kind of primer, the onsets it states are used, and missing ones are reported."""
-    said = f"p.npy: 120 frames from {struck_run}\n"
+    said = f"p.npy: 120 frames (60 drawn) from {struck_run}\n"
     middle = random_states(5, 60, 88, density=0.0)
     middle[:, 40:46] = random_states(5, 60, 6, density=0.8)
     Path("s.mid").write_bytes(midi_bytes(as_frames(middle), Grid.of_beats(4)))
@@ -107,7 +107,7 @@ def test_primers_with_onsets_and_without(struck_run, run):
     assert np.array_equal(rest[0], np.minimum(whole[60], STRUCK))  # in a file, silence precedes it
     assert (whole[60] == HELD).any()
     plain, err = primed(run, "s.npy", "--include-prime")
-    assert err == f"p.npy: 120 frames from {run}\n"
+    assert err == f"p.npy: 120 frames (60 drawn) from {run}\n"
     assert (plain.max(), np.array_equal(plain[:60], middle != OFF)) == (1, True)
 
 

@@ -420,12 +420,14 @@ def test_without_a_terminal_an_epoch_that_lasts_is_not_silent(monkeypatch):
         ("sample o.mid --run {run} -n 3 --length 5 --json", ["sampling"]),
         ("sample o.mid --run {run} -n 2 --best-of 2 --length 5", ["drafts"]),
         ("report {run} --samples 1", ["scoring", "sampling"]),
+        ("inspect {music}/train/0.mid --listen o.wav", ["rendering"]),
     ],
 )
 def test_commands_show_how_far_they_are(command, works, music, run, monkeypatch):
     """Minutes without a word looked as if nothing happened; here each look takes 11 s."""
     ticks = count_from(0, 11)
     monkeypatch.setattr(progress, "monotonic", lambda: float(next(ticks)))
+    monkeypatch.setattr(progress, "BEAT", 0.001)
     words = command.format(music=music, run=run).split()
     told = call_main(*words)
     assert told.status == 0

@@ -341,7 +341,8 @@ def test_a_primer_is_read_at_the_rate_of_the_run_to_its_very_end(call, speech, m
     assert primed.err == f"{said}primed.npy: 0.1 s (500 samples at 8,000 Hz) from {speech}\n"
     call_ok("sample", "plain.npy", *options)
     both = call("sample", "both.npy", *options, "--prime", "prime.flac", "--include-prime")
-    assert both.err == f"{said}both.npy: 0.2 s (1,610 samples at 8,000 Hz) from {speech}\n"
+    length = "0.2 s (1,610 samples at 8,000 Hz, 500 drawn)"
+    assert both.err == f"{said}both.npy: {length} from {speech}\n"
     after, whole = np.load("primed.npy"), np.load("both.npy")
     np.testing.assert_allclose(whole[:-50], heard, atol=0.51 / 32768)
     assert not (whole[:-50] * 32768 % 1).any()  # what prepare would store, as in training

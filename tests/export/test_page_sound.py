@@ -270,7 +270,7 @@ def test_this_piece_or_all_since_the_start_is_saved(chrome, page, tmp_path):
             for begin, end, *of, _ in told
             if begin >= first
         ]
-        assert notes_in(file, "drawn") == sorted(notes) != []
+        assert notes_in(file, "") == sorted(notes) != []
 
 
 def test_a_browser_without_sound_says_so_within_three_seconds(chrome, page):

@@ -19,8 +19,9 @@ function midiFile(notes, paces, pieces, { grid, parts }) {
   const bars = pieces.filter(() => framesPerBeat).map(({ first }) =>
     [tick(first), 1, [0xff, 0x58, 4, beats, log2Unit, 24, 8]]);
   const tracks = [[[...tempo, ...bars], "tempo"]];
-  const drawn = parts.map(({ name, program }) => [`drawn ${name}`, program]);
-  if (!parts.length) drawn.push(["drawn", null]);
+  const prefix = notes.some(({ given }) => given) ? "drawn" : ""; /* as in files of the command */
+  const drawn = parts.map(({ name, program }) => [`${prefix} ${name}`.trim(), program]);
+  if (!parts.length) drawn.push([prefix, null]);
   const trackOf = ({ given, part }) => (given ? 0 : part || drawn.length);
   for (const [number, [name, program]] of [["given", null], ...drawn].entries()) {
     const channel = CHANNELS[number];
@@ -37,10 +38,11 @@ function midiFile(notes, paces, pieces, { grid, parts }) {
   return Uint8Array.from([...chunk("MThd", head), ...chunks.flat()]);
 }
 
-/* Events [tick, rank, bytes] as the content of a named track; on a tick, lower ranks come first. */
+/* Events [tick, rank, bytes] as the content of a track, which may be named; on a tick, lower ranks
+   come first. */
 function track(events, name) {
   const text = TEXT.encode(name);
-  const content = [0, 0xff, 0x03, ...quantity(text.length), ...text];
+  const content = name ? [0, 0xff, 0x03, ...quantity(text.length), ...text] : [];
   let now = 0;
   for (const [tick, , message] of events.sort((a, b) => a[0] - b[0] || a[1] - b[1])) {
     content.push(...quantity(tick - now), ...message);

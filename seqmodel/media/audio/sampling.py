@@ -89,10 +89,10 @@ class AudioSampling(Sampling):
         else:
             write_audio(request.kind, file, blocks, frame, length)
         samples = prime_frames * size + int(drawn[0])  # fewer if the chunks end before
-        return Written(
-            f"{samples / frame.rate:,.1f} s ({plural(samples, 'sample')} at {frame.rate:,} Hz)",
-            self._hint(*drawn.tolist()),
-        )
+        what = f"{plural(samples, 'sample')} at {frame.rate:,} Hz"
+        if prime_frames:
+            what += f", {int(drawn[0]):,} drawn"
+        return Written(f"{samples / frame.rate:,.1f} s ({what})", self._hint(*drawn.tolist()))
 
     def picture(self, frames: NDArray[np.float32]) -> Picture:
         return spectrogram_picture(frames, self._frame)

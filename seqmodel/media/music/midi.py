@@ -128,6 +128,11 @@ class Score:
         at = np.searchsorted(begins, seconds, side="right") - 1
         return self.tempo_tick[at] + (seconds - begins[at]) / lengths[at]
 
+    def tempo_before(self, seconds: float) -> float:
+        """Beats per minute in the tick that ends at this time."""
+        tick = self.ticks_at(np.array([seconds]))[0] - 0.5
+        return 60e6 / int(self.tempo[self.tempo_tick <= max(0, tick)][-1])
+
     @cached_property
     def _tempos(self) -> tuple[NDArray[Any], NDArray[np.float64]]:
         """Of each tempo (M,) the seconds in a tick, and when it begins."""
@@ -351,6 +356,14 @@ def _tempos(
     return tick[last], tempo[last]
 
 
+def _text(data: bytes) -> str:
+    """UTF-8 or, as the format names no encoding, what most older sequencers write."""
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return data.decode("cp1252", errors="replace")
+
+
 def _read_metas(
     events: smf.Events, repairs: Counter[str]
 ) -> tuple[list[tuple[int, Metre]], list[tuple[int, str]], dict[int, str], list[int]]:
@@ -372,7 +385,7 @@ def _read_metas(
             if abs(sharps) <= MAX_SHARPS and minor in (0, 1):
                 keys.append((tick, FIFTHS[sharps + MAX_SHARPS + 3 * minor] + "m" * minor))
         elif kind == smf.TRACK_NAME:
-            names.setdefault(track, body.decode(errors="replace"))
+            names.setdefault(track, _text(body))
         elif kind == smf.MARKER and body == END_OF_PIECE:
             ends.append(tick)
     return meters, keys, names, ends

@@ -100,6 +100,14 @@ def parts_of(score: Score) -> list[dict[str, Any]]:
     return parts
 
 
+def are_tuned(score: Score) -> NDArray[np.bool_]:
+    """Which of the score's notes (N,) are of melodic programs: no percussion, no effects."""
+    tuned = np.zeros(len(score.pitch), np.bool_)
+    for part in parts_of(score):
+        tuned[_notes_of(part, score)] = bool(part["programs"]) and part["programs"][0] <= MELODIC
+    return tuned
+
+
 def named_parts(text: str) -> tuple[str, ...]:
     """The names in "melody,chords,bass", and `OTHER`; UsageError if they are not valid names."""
     names = [name.strip() for name in text.split(",")]

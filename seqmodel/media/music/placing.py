@@ -157,8 +157,7 @@ class PlacedNotes:
         if parts is not None:
             sounding = np.zeros((self.length, NOTES), np.uint8)
             for part in np.unique(parts).tolist():
-                of_part = replace(self, end=np.where(parts == part, self.end, self.begin))
-                sounding += of_part.frames(onsets=False)
+                sounding += self.roll_of(parts == part)
             shared = int(((sounding > 1) & struck(frames)).sum())
         return Tally(len(distinct), dropped, merged, lengthened=int(longer.sum()), shared=shared)
 
@@ -167,8 +166,11 @@ class PlacedNotes:
         drawn = np.array([f"{name} ".startswith(f"{DRAWN} ") for name in self.score.track_names])
         if not drawn.any():
             return None
-        given = ~drawn[self.score.track[self.chosen]]
-        return replace(self, end=np.where(given, self.end, self.begin)).frames(onsets=False) > 0
+        return self.roll_of(~drawn[self.score.track[self.chosen]]) > 0
+
+    def roll_of(self, kept: NDArray[np.bool_]) -> NDArray[np.uint8]:
+        """The roll (T, 88) of some of the notes (N,)."""
+        return replace(self, end=np.where(kept, self.end, self.begin)).frames(onsets=False)
 
 
 def lag_of(on_tick: NDArray[np.int64], beat: int, steps: int = 4) -> int:

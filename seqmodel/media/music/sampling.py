@@ -59,6 +59,7 @@ from seqmodel.media.music.metre import (
 )
 from seqmodel.media.music.midi import Score
 from seqmodel.media.music.original import Original
+from seqmodel.media.music.parts import are_tuned
 from seqmodel.media.music.placing import in_frames
 from seqmodel.media.music.writing import check_sound, frame_times, midi_bytes, write_music
 from seqmodel.media.samples import (
@@ -71,6 +72,9 @@ from seqmodel.media.samples import (
     no_progress,
 )
 from seqmodel.media.words import plural
+
+MANY_FRAMES = 100_000
+"""In a primer; the bundled run reads some 4,000 a second."""
 
 
 class MusicSampling(Sampling):
@@ -100,13 +104,14 @@ class MusicSampling(Sampling):
         self._original = self._open_original()
         tempo = self._file.tempo if self._file else frame.tempo or DEFAULT_BPM
         self._tempo = float(options.get("tempo") or tempo)
+        self.primer, primer_times = self._read_primer()
         self.playback_options = {"tempo": self._tempo}
-        self.primer, seconds_per_frame = self._read_primer()
-        per_second = 1 / seconds_per_frame
+        seconds_per_frame = frame.grid.seconds_per_frame(self._tempo)
         default = request.longest_piece or SAMPLE_LENGTH
         what = f"the {MAX_FRAMES:,} frames a piece can have"
-        self.length = request.frames_to_draw(default, MAX_FRAMES, per_second, what)
+        self.length = request.frames_to_draw(default, MAX_FRAMES, 1 / seconds_per_frame, what)
         self._included = len(self.primer) if request.include_prime else 0
+        self._times = primer_times[: self._included + 1]
         for of_file in (filled, self._original):
             self.remarks += [] if of_file is None else of_file.remarks
         if filled is not None:
@@ -126,7 +131,7 @@ class MusicSampling(Sampling):
         written_metre = shifted(as_facts, len(self.primer) - self._included)
         self._metre = metre_from_json(written_metre) if frame.grid.steps_per_beat else ()
         if request.kind in SOUND_FORMATS:
-            check_sound(request.kind, (self._included + self.length) * seconds_per_frame)
+            check_sound(request.kind, self._times[-1] + self.length * seconds_per_frame)
 
     def write(
         self,
@@ -149,12 +154,15 @@ class MusicSampling(Sampling):
             numbers[included:] = hold(numbers, frames)[included:]
         hint = self._hint(frames[included:])
         size = plural(len(frames), "frame")
+        if included:
+            size += f" ({len(frames) - included:,} drawn)"
         if self._original is not None:
             file.write(self._in_original(self._original, frames))
             return Written(size, hint)
         frames, given = self._in_written_key(frames)
         if self._request.kind in SOUND_FORMATS:
-            times = frame_times(len(frames), self._frame.grid, self._tempo)
+            drawn = frame_times(len(frames) - included, self._frame.grid, self._tempo)
+            times = np.append(self._times, self._times[-1] + drawn[1:])
             seconds = write_music(
                 self._request.kind, file, frames, times, self._frame.grid,
                 metre=self._metre, flat=self._flat, given=given,
@@ -265,20 +273,24 @@ class MusicSampling(Sampling):
             )
         return read
 
-    def _read_primer(self) -> tuple[NDArray[np.uint8], float]:
-        """What is used of the file that is continued, and how long a drawn frame lasts."""
+    def _read_primer(self) -> tuple[NDArray[np.uint8], NDArray[np.float64]]:
+        """What is used of the file that is continued, and when its frames begin.
+
+        What is drawn goes on at the tempo of its end, unless one is given.
+        """
         request, grid, prime = self._request, self._frame.grid, self._prime
-        seconds_per_frame = grid.seconds_per_frame(self._tempo)
         if prime is None:
-            return np.empty((0, self._frame.marked_size), np.uint8), seconds_per_frame
+            return np.empty((0, self._frame.marked_size), np.uint8), np.zeros(1)
         score = None if request.options.get("tempo") else prime.score
         times = frame_times(len(prime.frames), grid, self._tempo, score)
         used = min(request.prime_frames or len(prime.frames), len(prime.frames))
         if request.prime_seconds is not None:
             used = max(1, int(abs(times - request.prime_seconds).argmin()))
-        if self._original is not None:  # goes on at its last tempo
-            seconds_per_frame = float(times[used] - times[used - 1])
-        return prime.frames[:used], seconds_per_frame
+        if score is not None and not score.smpte:
+            self._tempo = score.tempo_before(times[used])
+        if used > MANY_FRAMES:
+            self.remarks.append(f"{prime.path}: reading its {used:,} frames may take minutes")
+        return prime.frames[:used], times[: used + 1]
 
     def _encode(self, frames: NDArray[np.uint8], given: NDArray[np.bool_] | None) -> bytes:
         grid, onsets = self._frame.grid, self._frame.onsets
@@ -317,7 +329,7 @@ class ReadFile:
 
     Attributes:
         frames: (T, 88), or (T, 176) with onsets, and more with marks.
-        score: of a MIDI file, else None.
+        score, tuned: of a MIDI file, and (T, 88) its notes that `are_tuned`; else None.
         transposed: semitones by which it was transposed to move its tonic to C.
         tempo: beats per minute: its first, or else the usual one.
         metre: (frame, metre) of each time signature: the one asked for, or its own.
@@ -330,12 +342,14 @@ class ReadFile:
         self.path, self.transposed = path, 0
         self.tempo = frame.tempo or DEFAULT_BPM
         self.score: Score | None = None
+        self.tuned: NDArray[np.uint8] | None = None
         with naming(f"--{option} {path}", for_run=True):
             if path.suffix.lower() == ".npy":
                 self.frames, _ = load_roll(path, frame)
             else:
                 self.frames, _, self.transposed, placed = load_midi(path, frame, onsets=onsets)
                 self.score = placed.score
+                self.tuned = placed.roll_of(are_tuned(placed.score)[placed.chosen])
         if self.score and not self.score.smpte:
             self.tempo = 60e6 / int(self.score.tempo[0])
         stated = metre_of(self.score, self.frames, frame.grid)
@@ -458,7 +472,10 @@ class FilledPiece(ReadFile):
                 raise UsageError(f"--notes {options['notes']} contains none of the keys, {keys}")
             free &= within
         if options.get("below") or options.get("above"):
-            bottom, top = _outer_lines(sounding(self.frames))
+            roll = sounding(self.frames)
+            if self.tuned is not None and self.tuned.any():
+                roll = self.tuned
+            bottom, top = _outer_lines(roll)
             if options.get("below"):
                 free &= np.arange(NOTES) < top[:, None]
             if options.get("above"):

@@ -31,7 +31,7 @@ scale; a sum x within +-0.8, which four notes never exceed, is unchanged; beyond
 soft-clipped to 0.8 + 0.2 d / (1 + d), d = (|x| - 0.8) / 0.2, which is smooth and below 1.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -103,7 +103,7 @@ def velocities(
     *,
     metre: Sequence[Signature] = (),
     flat: bool = False,
-    like: Iterable[NDArray[np.int64]] = (),
+    like: Sequence[NDArray[np.int64]] = (),
     levels: Levels | None = None,
 ) -> NDArray[np.int64]:
     """The MIDI velocity (N,) of each of some `notes_of(frames)`.
@@ -138,19 +138,20 @@ def velocities(
         level = np.searchsorted(edges, known) - 1
         of_level = np.isin(known, levels.numbers()[1:])
         low, high = np.where(of_level, (edges[level] + 1, edges[level + 1]), (low, high))
+    chosen = dict[tuple[int, ...], NDArray[np.int64]]()  # once, since a song may be long
     for n, cells in enumerate(like):
-        own = np.zeros(1, bool)
-        if known[n]:
-            own = (low[n] <= cells[2]) & (cells[2] <= high[n])
-        elif is_kit(frames):
-            own = cells[1] == key[n]
-        frame, row, loud = cells[:, own] if own.any() else cells
+        of_sound = is_kit(frames) and not known[n]
+        k, least, most = (1, key[n], key[n]) if of_sound else (2, low[n], high[n])
+        if (id(cells), k, least, most) not in chosen:
+            own = (least <= cells[k]) & (cells[k] <= most)
+            chosen[id(cells), k, least, most] = cells[:, own] if own.any() else cells
+        frame, row, loud = chosen[id(cells), k, least, most]
         at = int(np.searchsorted(frame, begin[n]))
         some = slice(max(0, at - SEARCHED), at + SEARCHED)
         away = semitones_per_frame * abs(frame[some] - begin[n]) + abs(row[some] - key[n])
         if len(away):
-            most = NEAREST_OF_LEVEL if known[n] else NEAREST
-            median = np.median(loud[some][np.argsort(away, kind="stable")[:most]])
+            count = NEAREST_OF_LEVEL if known[n] else NEAREST
+            median = np.median(loud[some][np.argsort(away, kind="stable")[:count]])
             velocity[n] = np.clip(median, low[n], high[n])
     return velocity
 
