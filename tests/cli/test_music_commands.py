@@ -23,7 +23,7 @@ from seqmodel.runs.folder import load_run, read_metrics
 
 def test_prepare_and_inspect_report_onsets(call, struck, struck_data):
     result = call("prepare", struck, "-o", "d")
-    assert (result.status, result.err) == (0, "not kept: velocities (68 to 100)\n")
+    assert (result.status, result.err) == (0, "not kept: velocities (68 to 100; --velocity)\n")
     assert result.out.startswith("d: 88 notes struck or held, 4 steps per beat\n")
     assert np.load("d/train.npy").shape == (320, 22)
     values = told("inspect", struck_data, "--plot", "p.png")
@@ -44,7 +44,7 @@ def test_rolls_among_midi_files_leave_no_onsets(call, struck):
     files, grid = (*sorted(struck.glob("*/*.mid")), "roll.npy"), ("--steps-per-beat", 4)
     plain = call("prepare", *files, *grid, "-o", "a")
     assert plain.out.startswith("a: 88 notes, 4 steps per beat\n")
-    assert "join it; prepare --onsets keeps them apart\n" in plain.err
+    assert "without a gap; prepare --onsets keeps them apart\n" in plain.err
     assert "skipped" not in plain.err
     asked = call("prepare", *files, *grid, "--onsets", "-o", "b")
     assert asked.out.startswith("b: 88 notes struck or held, ")
