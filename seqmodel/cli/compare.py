@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from seqmodel.cli.common import blaming, message, print_json, show
+from seqmodel.cli.common import blaming, message, paper_remark, print_json, show
 from seqmodel.cli.options import Json, Quiet, one_of, prefixed, several_of
 from seqmodel.cli.progress import LONG_SILENCE, display
 from seqmodel.config import (
@@ -268,6 +268,8 @@ def _run(
         cells = "each of " * (len(counts) > 1) + some(counts, 6)
         sooner = "; --quick gives a first answer sooner" * (to_do == total and not plan.quick)
         message(f"{folder}: {to_do} of {plural(total, 'run')} to do, {each} for {cells}{sooner}")
+        for source in plan.sources:
+            message(paper_remark(plan.settings.get("preset"), source.dataset()))
         with stop_on_signals() as stop, experiment_progress(counts) as (take, say):
             work(
                 Task(folder, plan, storage, artifacts), jobs, limit, report=take, say=say, stop=stop

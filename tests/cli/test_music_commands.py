@@ -21,6 +21,17 @@ from seqmodel.media.music.writing import midi_bytes
 from seqmodel.runs.folder import load_run, read_metrics
 
 
+def test_the_papers_preset_on_onsets_is_remarked(here, struck_data):
+    """Guards against figures that look comparable with the paper's and are not."""
+    says = "d has onsets, unlike the paper's music: prepare it with --no-onsets\n"
+    shutil.copytree(struck_data, "d")
+    sizes = ["--preset", "paper", "--trials", 1]
+    train = ["train", "d", *sizes, "--hidden", 3, "--epochs", 1, "--run", "r"]
+    of_all = ["--set", "hidden=3", "--set", "epochs=1", "--units", "gru", "--seeds", 1]
+    for command in (train, ["compare", "d", *sizes, *of_all, "--jobs", 1]):
+        assert says in call_ok(*command).err.splitlines(keepends=True)
+
+
 def test_prepare_and_inspect_report_onsets(call, struck, struck_data):
     result = call("prepare", struck, "-o", "d")
     assert (result.status, result.err) == (0, "not kept: velocities (68 to 100; --velocity)\n")
