@@ -115,6 +115,20 @@ def test_messages_that_cannot_be_written_stop_nothing(data):
     assert out.startswith("r  best valid ")
 
 
+def test_a_home_that_cannot_be_written_is_no_matter(music, here):
+    """Guards against matplotlib's warnings, as in a container's job, even with --quiet."""
+    variables = ("HOME", "XDG_CACHE_HOME", "XDG_CONFIG_HOME")
+    command = [sys.executable, "-m", "seqmodel", "inspect", music / "valid/0.mid"]
+    done = subprocess.run(
+        [*command, "--plot", "p.png", "--quiet"],
+        env={**ENVIRONMENT, **dict.fromkeys(variables, "/dev/null")},
+        capture_output=True,
+        check=True,
+    )
+    assert done.stderr == b""
+    assert Path("p.png").is_file()
+
+
 @pytest.mark.parametrize("command", ["units", "sample - --format mid --run {run}"])
 def test_a_closed_stdout_is_a_one_line_error(run, command):
     """Guards against `seqmodel units >&-` exiting 0 although its result is lost."""
