@@ -1,6 +1,7 @@
 """Plots: learning curves, and what all plots share: colours, captions, conversion to files."""
 
 import io
+import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,6 +12,9 @@ from seqmodel.files import write_file
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+# Where HOME cannot be written, matplotlib warns on stderr and does without it.
+logging.getLogger("matplotlib").setLevel(logging.ERROR)
 
 PRIMARY, ACCENT = "#1f4e79", "#c8782a"
 DARK = "#0b1c2c", "#5c3310"

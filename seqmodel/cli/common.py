@@ -3,12 +3,15 @@
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import typer
 
 from seqmodel.errors import SeqmodelError
 from seqmodel.media.words import aligned, plural, printable
+
+if TYPE_CHECKING:
+    from seqmodel.data.dataset import Dataset
 
 Result = TypeVar("Result")
 
@@ -39,6 +42,13 @@ def message(text: str) -> None:
     """Print a line that is not a result to stderr, unless it is empty or --quiet is given."""
     if text and not Verbosity.quiet:
         typer.echo(printable(text), err=True)
+
+
+def paper_remark(preset: str | None, dataset: "Dataset") -> str:
+    """A remark if the paper's preset is to train on what the paper did not; else ""."""
+    unlike = preset == "paper" and dataset.frame.onsets
+    where = from_here(dataset.folder)
+    return f"{where} has onsets, unlike the paper's music: prepare it with --no-onsets" * unlike
 
 
 def from_here(path: Path) -> Path:

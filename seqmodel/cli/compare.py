@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from seqmodel.cli.common import blaming, message, print_json, show
+from seqmodel.cli.common import blaming, message, paper_remark, print_json, show
 from seqmodel.cli.options import Json, Quiet, one_of, prefixed, several_of
 from seqmodel.cli.progress import LONG_SILENCE, display
 from seqmodel.config import (
@@ -258,15 +258,18 @@ def _run(
             message(f"{folder} keeps its {listed(sizes)}")
         plan = studies.plan
         counts = {cell.name: studies.counts(cell) for cell in plan.cells()}
-        limit = sum(cell.total - cell.done for cell in counts.values())
+        limit = sum(cell.processes for cell in counts.values())
         if limit:
             (folder / ANSWER).unlink(missing_ok=True)  # it will be replaced
     if limit:
         total = sum(cell.total for cell in counts.values())
+        to_do = total - sum(cell.done for cell in counts.values())
         each = f"{plural(plan.trials, 'trial')} and {plural(plan.seeds, 'seed')} of the best"
         cells = "each of " * (len(counts) > 1) + some(counts, 6)
-        sooner = "; --quick gives a first answer sooner" * (limit == total and not plan.quick)
-        message(f"{folder}: {limit} of {plural(total, 'run')} to do, {each} for {cells}{sooner}")
+        sooner = "; --quick gives a first answer sooner" * (to_do == total and not plan.quick)
+        message(f"{folder}: {to_do} of {plural(total, 'run')} to do, {each} for {cells}{sooner}")
+        for source in plan.sources:
+            message(paper_remark(plan.settings.get("preset"), source.dataset()))
         with stop_on_signals() as stop, experiment_progress(counts) as (take, say):
             work(
                 Task(folder, plan, storage, artifacts), jobs, limit, report=take, say=say, stop=stop
@@ -327,27 +330,27 @@ def experiment_progress(
 
         def take(event: Event) -> None:
             nonlocal ended, gained
-            running[event.run] = event
+            running[event.run], size = event, weight(event.run)
             if event.ended is not None:
                 del running[event.run]
-                gained += weight(event.run) * event.gained
+                gained += size * event.gained
                 cells[event.cell] = event.counts or cells[event.cell]
                 # Others may have ended whose events are still to come, or runs of other commands.
                 counted = sum(cell.done for cell in cells.values())
-                ended = max(ended + 1, counted - len(running))
+                ended = max(ended + size, counted - sum(map(weight, running)))
             total = sum(cell.total for cell in cells.values())
-            left, so_far = float(sum(cell.left for cell in cells.values())), gained
-            for latest in running.values():
-                size = weight(latest.run)
-                left, so_far = left - size * latest.done, so_far + size * latest.gained
+            trained = [latest for latest in running.values() if weight(latest.run)]
+            begun = sum(latest.done for latest in trained)
+            so_far = gained + sum(latest.gained for latest in trained)
+            left = total - sum(cell.done for cell in cells.values()) - begun
             seconds = seconds_left(max(left, 0.0), so_far, monotonic() - start_time, 1)
             time_left = [] if ended == total or seconds is None else [f"{hms(seconds)} left"]
             figure = [] if event.valid is None else [f"{event.valid:.4f}"]
             news = [] if event.ended else [f"{event.epoch}/{event.epochs}", *figure]
             lines.show_part(event.run, *news, share=event.done)
-            done = min(ended + sum(latest.done for latest in running.values()), total)
+            done = min(ended + begun, total)
             lines.show("all runs", f"{ended}/{total}", *time_left, done=done, total=total)
-            if event.ended is not None:
+            if event.ended is not None and size:
                 line = f"{ended}/{total}", event.run, *(figure or ["no figure"]), event.ended
                 lines.say("  ".join([*line, *time_left]))
 
@@ -364,7 +367,7 @@ def status_lines(status: Mapping[str, Any]) -> list[str]:
         lines.append(f"{cell['cell']}: {', '.join(parts)}{best}")
     lines += map(_line, status["running"])
     totals = [f"{status['done']}/{status['runs']} runs done"]
-    if status["done"] == status["runs"]:
+    if all(cell["seeds_done"] == cell["seeds"] for cell in status["cells"]):
         return [*lines, *totals]
     left = status["seconds_left"]
     totals += [f"about {hms(left)} left"] if left is not None else []

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from seqmodel.cli.common import Verbosity, message, print_json, show
+from seqmodel.cli.common import Verbosity, message, paper_remark, print_json, show
 from seqmodel.cli.options import prefixed
 from seqmodel.cli.progress import display, partial_note, training_progress
 from seqmodel.cli.ranks import leading
@@ -118,6 +118,7 @@ class Job:
         medium = medium_of(dataset.frame)
         for line in medium.training_remarks(dataset.frame):
             message(line)
+        message(paper_remark(settings.preset, dataset))
         if settings.bars and (outdated := medium.outdated(dataset.manifest)):
             message(f"{dataset.folder} {outdated}; prepare it again")
         _, train = self._ways()

@@ -112,7 +112,7 @@ def _location(folder: Path) -> str:
 
 
 class Counts(NamedTuple):
-    """The number of runs of a cell, and of ended ones."""
+    """The number of trials and seeds of a cell, and of ended ones; the first seed is a trial's."""
 
     trials: int
     trials_done: int
@@ -121,15 +121,17 @@ class Counts(NamedTuple):
 
     @property
     def total(self) -> int:
-        return self.trials + self.seeds
+        """The number of runs to train."""
+        return self.trials + max(self.seeds - 1, 0)
 
     @property
     def done(self) -> int:
-        return self.trials_done + self.seeds_done
+        return self.trials_done + max(self.seeds_done - 1, 0)
 
     @property
-    def left(self) -> int:
-        return self.trials - self.trials_done + max(self.seeds - max(self.seeds_done, 1), 0)
+    def processes(self) -> int:
+        """How many have something to do, if only to score a winner."""
+        return max(self.total - self.done, int(self.seeds_done < self.seeds))
 
 
 def weight(run: str) -> int:

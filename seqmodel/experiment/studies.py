@@ -296,13 +296,13 @@ def status_of(studies: Studies, folder: Path) -> dict[str, Any]:
     """
     cells, running = list[dict[str, Any]](), list[dict[str, Any]]()
     runs = done = 0
-    left = gained = spent = 0.0
+    begun = gained = spent = 0.0
     for cell in studies.plan.cells():
         counts, trials = studies.counts(cell), studies.trials(cell).runs()
         best = min(map(figure_of, trials), default=math.inf)
         figure = {"best_valid_nats_per_frame": None if math.isinf(best) else best}
         cells.append({"cell": cell.name, **counts._asdict(), **figure})
-        runs, done, left = runs + counts.total, done + counts.done, left + counts.left
+        runs, done = runs + counts.total, done + counts.done
         started = [(f"{cell.name}/trial-{k}", trial) for k, trial in enumerate(trials)]
         seeds = enumerate(studies.seeds(cell).runs())
         for name, trial in (*started, *((f"{cell.name}/seed-{k}", seed) for k, seed in seeds)):
@@ -314,12 +314,12 @@ def status_of(studies: Studies, folder: Path) -> dict[str, Any]:
                 running += live_runs
                 if event is None:
                     continue
-                left -= size * event.done
+                begun += size * event.done
                 gained += size * event.gained
             if size and trial.datetime_start is not None:
                 until = trial.datetime_complete or datetime.now()
                 spent += (until - trial.datetime_start).total_seconds()
-    seconds = seconds_left(left, gained, spent, len(running))
+    seconds = seconds_left(runs - done - begun, gained, spent, len(running))
     return {"runs": runs, "done": done, "seconds_left": seconds, "cells": cells, "running": running}
 
 

@@ -213,6 +213,9 @@ class Run(StoredRun):
         binary = self.frame.values == "binary"
         if not ((line == 0) | (line == 1) if binary else line.abs() <= 1).all():
             raise ValueError("frames must be zeros and ones, or 16-bit samples divided by 32768")
+        usual = self.frame.metres({})
+        if metres is not None and usual is not None and metres.shape != usual.shape:
+            raise ValueError(f"metres must be {usual.shape}, not {metres.shape}")
         carry, nats = self.model.start(1, None if metres is None else metres[np.newaxis]), []
         with torch.inference_mode():
             for window in torch.split(line, self.model.window(1)):

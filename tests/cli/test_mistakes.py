@@ -185,6 +185,7 @@ inspect {bad}/p.mid --listen - -> 2 --listen writes sound only: - must end in on
 inspect {bad}/p.mid --listen {bad}/p.mid/o.wav -> 1 cannot write {bad}/p.mid/o.wav: {bad}/p.mid is
 inspect {bad}/p.mid --tempo 90 -> 2 --tempo needs --listen
 inspect {bad}/a.wav --listen o.wav -> 2 --listen renders files of music, and {bad}/a.wav is audio
+inspect {bad}/loud.npy -> 1 ... holds frames of shape (3, 10) in the array, not (T, 88)
 inspect {bad}/long.npy --listen o.wav --tempo 4 --steps-per-beat 1
     -> 2 the music lasts 13:45:00, and the longest WAV 13:31:36: shorten it or raise --tempo
 sample o.mid --run {run} --below -> 2 --below needs --fill FILE

@@ -21,9 +21,20 @@ from seqmodel.media.music.writing import midi_bytes
 from seqmodel.runs.folder import load_run, read_metrics
 
 
+def test_the_papers_preset_on_onsets_is_remarked(here, struck_data):
+    """Guards against figures that look comparable with the paper's and are not."""
+    says = "d has onsets, unlike the paper's music: prepare it with --no-onsets\n"
+    shutil.copytree(struck_data, "d")
+    sizes = ["--preset", "paper", "--trials", 1]
+    train = ["train", "d", *sizes, "--hidden", 3, "--epochs", 1, "--run", "r"]
+    of_all = ["--set", "hidden=3", "--set", "epochs=1", "--units", "gru", "--seeds", 1]
+    for command in (train, ["compare", "d", *sizes, *of_all, "--jobs", 1]):
+        assert says in call_ok(*command).err.splitlines(keepends=True)
+
+
 def test_prepare_and_inspect_report_onsets(call, struck, struck_data):
     result = call("prepare", struck, "-o", "d")
-    assert (result.status, result.err) == (0, "not kept: velocities (68 to 100)\n")
+    assert (result.status, result.err) == (0, "not kept: velocities (68 to 100; --velocity)\n")
     assert result.out.startswith("d: 88 notes struck or held, 4 steps per beat\n")
     assert np.load("d/train.npy").shape == (320, 22)
     values = told("inspect", struck_data, "--plot", "p.png")
@@ -44,7 +55,7 @@ def test_rolls_among_midi_files_leave_no_onsets(call, struck):
     files, grid = (*sorted(struck.glob("*/*.mid")), "roll.npy"), ("--steps-per-beat", 4)
     plain = call("prepare", *files, *grid, "-o", "a")
     assert plain.out.startswith("a: 88 notes, 4 steps per beat\n")
-    assert "join it; prepare --onsets keeps them apart\n" in plain.err
+    assert "without a gap; prepare --onsets keeps them apart\n" in plain.err
     assert "skipped" not in plain.err
     asked = call("prepare", *files, *grid, "--onsets", "-o", "b")
     assert asked.out.startswith("b: 88 notes struck or held, ")

@@ -288,9 +288,9 @@ def test_prepare_and_inspect_tell_what_is_lost(call):
     for split in ("train", "valid"):
         Path("m", split).mkdir(parents=True)
         write_band(Path("m", split, "band.mid"))
-    lost = ["velocities (30 to 64)", "2 tempo changes (120 to 150 bpm)", "key signatures (Bb)"]
-    lost += ["parts (up to 2 in a piece)", "instruments (1 program)"]
-    lost += ["drums (16 notes; --drums keep)"]
+    lost = ["velocities (30 to 64; --velocity)", "2 tempo changes (120 to 150 bpm)"]
+    lost += ["key signatures (Bb)", "parts (up to 2 in a piece; --tracks)"]
+    lost += ["instruments (1 program)", "drums (16 notes; --drums keep)"]
     said = call("prepare", "m", "-o", "d").err.splitlines()
     pedal, *rest = [each for each in said if not re.search("two splits|of train", each)]
     assert pedal.startswith("the sustain pedal lengthens 30 of 32 notes (93.9% of the sound); ")
@@ -433,11 +433,12 @@ def test_music_without_a_pedal_agrees_with_a_run_on_music_with_one(pedalled, mus
 # ---- notes that round to no frame, or repeat a sounding one --------------------------------------
 
 REPEATED = (
-    "3 of 5 notes follow one of their pitch without a gap and join it; prepare --onsets "
-    "keeps them apart"
+    "merged 3 of 5 notes that follow one of their pitch without a gap; prepare --onsets keeps them "
+    "apart"
 )
 IN_ONE_FRAME = (
-    "1 of 5 notes begin in the same frame as another of their pitch; a finer grid keeps them apart"
+    "merged 1 of 5 notes that begin in the same frame as another of their pitch; a finer grid "
+    "keeps them apart"
 )
 SHORT = (
     "dropped 3 of 5 notes that fill no frame; prepare --short-notes keep, or a finer grid, keeps "

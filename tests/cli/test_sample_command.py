@@ -287,8 +287,10 @@ def test_the_newest_run_that_can_write_the_file_is_taken(
         assert result.err.endswith(f" from runs/{newest}\n")
     call_ok("sample", "-", "--format", "raw", "--length", 5)
     os.utime("runs/0/best.safetensors", (2000, 2000))
-    for name, newest in (("o.wav", 0), ("p.ogg", 2)):
+    unwritten = "using runs/2; the newest run, runs/0, is of audio, which is written as wav, flac, "
+    for name, newest, remark in (("o.wav", 0, ""), ("p.ogg", 2, unwritten), ("p.mid", 2, "")):
         result = call("sample", name, "--length", 5, "--force")
+        assert result.err.startswith(remark or f"{name}: ")
         assert result.err.endswith(f" from runs/{newest}\n")
     says = "runs/2 was trained on music (88 notes, 4 steps per beat), which cannot be written as "
     says += "raw: use one of mid, wav, flac, ogg, mp3, npy, png, or another run with --run"

@@ -147,7 +147,7 @@ def test_the_status_tells_what_is_trained(studies, tmp_path):
     assert [running[name] for name in ("run", "epoch", "epochs")] == ["tiny/gru/trial-4", 21, 40]
     assert running["best_valid_nats_per_frame"] == 1.75
     (told,) = status["cells"]
-    assert (told["best_valid_nats_per_frame"], status["done"], status["runs"]) == (2.0, 4, 7)
+    assert (told["best_valid_nats_per_frame"], status["done"], status["runs"]) == (2.0, 4, 6)
     assert status_of(studies, tmp_path)["running"] == []  # its process no longer holds the lock
 
 
@@ -184,8 +184,10 @@ def test_a_trial_that_another_host_took_over_is_left_to_it(studies):
 
 def test_the_time_left_follows_from_the_pace_so_far():
     """Guards against one that promises the winner's run once more, or runs trained long before."""
-    assert Counts(4, 1, 1, 0).left == 3  # the winner's first seed is trained by then
-    assert Counts(4, 4, 1, 1).left == 0
+    runs = [Counts(4, 1, 3, 0), Counts(4, 4, 3, 0), Counts(4, 4, 3, 1), Counts(4, 4, 0, 0)]
+    # The winner's first seed is a trial: once counted as a run, it still has to be scored.
+    assert [(c.done, c.total) for c in runs] == [(1, 6), (4, 6), (4, 6), (4, 4)]
+    assert [c.processes for c in (*runs, Counts(4, 4, 1, 0))] == [5, 2, 2, 0, 1]
     assert seconds_left(left=3.0, gained=1.5, spent=60.0, processes=2) == 60.0
     assert seconds_left(left=3.0, gained=0.0, spent=60.0, processes=2) is None
     assert seconds_left(left=3.0, gained=1.0, spent=60.0, processes=0) is None

@@ -36,6 +36,11 @@ def test_nll_takes_any_zeros_and_ones_of_the_runs_shape(run, rolls):
     for shape in ((5, 50), (0, 88), (88,)):
         with pytest.raises(ValueError, match="frames must be"):
             run.nll(np.zeros(shape))
+    metres = run.frame.metres({})
+    np.testing.assert_array_equal(run.nll(roll, metres), nats)
+    for wrong in (metres[:4], np.stack([metres] * 2)):
+        with pytest.raises(ValueError, match=r"metres must be \(256,\), not \("):
+            run.nll(roll, wrong)
 
 
 @pytest.mark.parametrize("number", [127, 127 / 128, -1, -32768, np.inf, np.nan])

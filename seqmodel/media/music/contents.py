@@ -299,11 +299,15 @@ class Contents:
 
 
 def not_kept(contents: Mapping[str, Any], frame: PianoRollFrames) -> list[str]:
-    """What a dataset of such frames does not keep of `Contents.to_json`, a phrase each."""
+    """What a dataset of such frames does not keep of `Contents.to_json`, a phrase each.
+
+    With the option that would keep it, which for marks is one that takes only notes with onsets.
+    """
     lost = []
+    velocity, tracks = ("; --velocity", "; --tracks") if frame.onsets else ("", "")
     quietest, loudest = contents.get("velocities", (0, 0))
     if quietest < loudest and "velocity" not in frame.marks:
-        lost.append(f"velocities ({quietest} to {loudest})")
+        lost.append(f"velocities ({quietest} to {loudest}{velocity})")
     slowest, fastest = contents.get("tempo_range_bpm", (0, 0))
     if frame.grid.steps_per_beat and slowest < fastest:
         changes = contents["tempo_changes"]
@@ -316,7 +320,7 @@ def not_kept(contents: Mapping[str, Any], frame: PianoRollFrames) -> list[str]:
     if contents["keys"]:
         lost.append(f"key signatures ({some(contents['keys'])})")
     if contents["parts"] > 1 and "part" not in frame.marks:
-        lost.append(f"parts (up to {contents['parts']} in a piece)")
+        lost.append(f"parts (up to {contents['parts']} in a piece{tracks})")
     if "part" not in frame.marks and list(contents["programs"]) not in ([], ["1"]):
         lost.append(f"instruments ({plural(len(contents['programs']), 'program')})")
     if contents["pedal"] and not frame.pedal:

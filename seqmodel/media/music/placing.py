@@ -59,7 +59,7 @@ class Tally(NamedTuple):
     def lines(self, *, onsets: bool, kit: bool = False) -> list[str]:
         """What happened to notes that do not show, and what to do about it, if there are any."""
         of = f"of {plural(self.read, 'hit' if kit else 'note')}"
-        how = "follow one of their pitch without a gap and join it; prepare --onsets"
+        how = "follow one of their pitch without a gap; prepare --onsets"
         if onsets or kit:
             same = "sound" if kit else "pitch"
             how = f"begin in the same frame as another of their {same}; a finer grid"
@@ -70,9 +70,10 @@ class Tally(NamedTuple):
             "sound",
             "dropped": f"dropped {self.dropped:,} {of} that fill no frame; prepare --short-notes "
             "keep, or a finer grid, keeps them",
-            "shared": f"{self.shared:,} {of} begin on a key that already sounds in another part: "
-            "one note remains, of the part that struck it last, or of the first in the same frame",
-            "merged": f"{self.merged:,} {of} {how} keeps them apart",
+            "shared": f"merged {self.shared:,} {of} that begin on a key which already sounds in "
+            "another part: one remains, of the part that struck it last, or of the first in the "
+            "same frame",
+            "merged": f"merged {self.merged:,} {of} that {how} keeps them apart",
         }
         return [line for name, line in lines.items() if getattr(self, name)]
 

@@ -407,7 +407,7 @@ class _Claims:
     def frames(self, shape: tuple[int, ...], where: str, rows: int = NOTES) -> None:
         """Raise SourceError unless `shape` is a piece's and there is room for it."""
         if len(shape) != 2 or shape[1] != rows:
-            raise SourceError(f"holds an array of shape {shape} in {where}, not (T, {NOTES})")
+            raise SourceError(f"holds frames of shape {shape} in {where}, not (T, {NOTES})")
         if not 0 < shape[0] <= MAX_FRAMES:
             raise SourceError(f"holds {shape[0]} frames in {where}; a piece has 1 to {MAX_FRAMES}")
         self._left -= shape[0]
