@@ -271,9 +271,9 @@ class _Nodes(Translation):
         if isinstance(op, type) and issubclass(op, ast.cmpop):
             found = self._node(_NODES[op], BOOL, x, y, of=kind)
             return self.inverse(found) if op is ast.NotEq else found
-        if op in (ast.FloorDiv, ast.Mod) and kind == DOUBLE:
-            self.fail(node, "a real stands where an integer is needed")
         if op in (ast.FloorDiv, ast.Mod):
+            if kind == DOUBLE:
+                self.fail(node, "a real stands where an integer is needed")
             y = self._safe(y, 1)
         if op is ast.FloorDiv:  # ONNX rounds towards zero
             x = self.binary(node, ast.Sub, x, self.binary(node, ast.Mod, x, y))
@@ -379,8 +379,6 @@ class _Nodes(Translation):
         if self._where is not None:
             value = self._chosen(self._where, value, self.get(node, array, index))
         array, place = self.rest(node, array, index)
-        if _steps(value) > _steps(place):
-            self.fail(node, "a number for each step stands where one is needed")
         values = self._symbol(value, array.kind)
         if _steps(value) < _steps(place):
             values = values + np.zeros(_steps(place), _TYPES[array.kind])
@@ -388,9 +386,7 @@ class _Nodes(Translation):
             inputs = array.all(), self._safe(place, 0).symbol, values
             array.replace(self._g("ScatterElements", *inputs, axis=1))
         else:
-            first, count, consecutive = _range(place)
-            if not consecutive:
-                self.fail(node, "the steps of a loop write elements that do not follow each other")
+            first, count, _ = _range(place)
             array.write(first, count, values)
 
 
