@@ -176,6 +176,10 @@ def bits(k, x, count):
     return k[0] & 1
 
 
+def real_remainder(k, x, count):
+    return x[0] % 2
+
+
 def replaced(k, x, count):
     return add_one(x, x) if k[0] > 0 else 0
 
@@ -190,6 +194,7 @@ ERRORS = {
     array_twice: "y is an array and is assigned twice",
     out_of_range: "the index is out of range",
     bits: "BitAnd has no node",
+    real_remainder: "a real stands where an integer is needed",
     replaced: "add_one cannot depend on a condition",
     unknown_bound: "a loop in a graph has constant bounds",
 }
