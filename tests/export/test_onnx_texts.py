@@ -135,6 +135,8 @@ def conditions(k, x, count):
     k[1] = 1 // (far - 99) + 1 % (far - 99) if never else 7
     if never:
         x[5] = TABLE[far] + x[far]
+    if 0 < count < int(2.5):
+        x[6] = 1.0
     return 0
 
 
