@@ -125,6 +125,11 @@ def programs(*, bits):
                   st.sampled_from(["min", "max"])),
     )  # fmt: skip
 
+    statements |= st.builds(
+        lambda test, body: f"if {test}:\n            " + body.replace("\n", "\n    "),
+        condition(small, real_number(1)), statements,
+    )  # fmt: skip
+
     def program(statements):
         source = f"SIZE = {SIZE}\ndef lowered(a):\n    if a > 3:\n        a -= 3\n    return a\n"
         source += "def text(k, x, count):\n    a = 3\n    b = -4\n    s = 0.5\n"
