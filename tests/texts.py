@@ -72,6 +72,7 @@ def integer(depth, bits):
         st.builds("({} % -(1 + ({} % 16)))".format, one, one),
         st.builds("{}({}, {})".format, st.sampled_from(["min", "max"]), one, one),
         st.builds("({} if {} else {})".format, one, condition(one, real), one),
+        st.builds("lowered({})".format, one),
         *shifted,
     )
 
@@ -124,8 +125,14 @@ def programs(*, bits):
                   st.sampled_from(["min", "max"])),
     )  # fmt: skip
 
+    statements |= st.builds(
+        lambda test, body: f"if {test}:\n            " + body.replace("\n", "\n    "),
+        condition(small, real_number(1)), statements,
+    )  # fmt: skip
+
     def program(statements):
-        source = f"SIZE = {SIZE}\ndef text(k, x, count):\n    a = 3\n    b = -4\n    s = 0.5\n"
+        source = f"SIZE = {SIZE}\ndef lowered(a):\n    if a > 3:\n        a -= 3\n    return a\n"
+        source += "def text(k, x, count):\n    a = 3\n    b = -4\n    s = 0.5\n"
         source += "    for n in range(count):\n"
         source += "".join(f"        {statement}\n" for statement in statements)
         return source + "    x[0] += s\n    return a - b\n"

@@ -174,12 +174,12 @@ def write_strike(f: Any, to: Any, memory: Any, levels: Any, n: Any, part: Any) -
 
     Means of recent levels; of those around it; its own last level; the last of all; those of the
     last frame with strikes; those of the notes below in this frame; and what `write_above` gives.
-    Then the last level of all and
-    its own last, one-hot. Then for each of G names: how far below this note it was last struck, and
-    how near; how long ago, and whether in this frame; its share of the strikes around; and whether
-    one of its notes already sounds, since a voice sings one note at a time. Then what
-    `write_nearby` gives. Then the last level in the note's part (from 1 on, 0 if unknown), one-hot,
-    and how much more often than if all were alike it has had each level lately, in nats.
+    Then the last level of all and its own last, one-hot. Then for each of G names: how far below
+    this note it was last struck, and how near; how long ago, and whether in this frame; its share
+    of the strikes around; and whether one of its notes already sounds, since a voice sings one note
+    at a time. Then what `write_nearby` gives. Then the last level in the note's part (from 1 on, 0
+    if unknown), one-hot, and how much more often than if all were alike it has had each level
+    lately, in nats.
     """
     piece = memory[OF_NOTES * f.D :]
     own = int(memory[n])

@@ -61,7 +61,7 @@ def _frame(
     """The levels (D + 1,) of a frame, all drawn, and the logits (D, L) of struck notes.
 
     `earlier` are levels of earlier marks. Strikes follow one another, lowest first; the last is of
-    no note, since onnxruntime scans nothing of length 0.
+    no note, since onnxruntime has no scan of 0 steps.
     """
     D, L = mark.notes, len(mark.levels)
     arrays = {name: table.ravel() for name, table in tables(mark.levels, D).items()}

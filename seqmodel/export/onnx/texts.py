@@ -8,7 +8,8 @@ computed, and what they assign or store is chosen. Reals are float64.
 
 import ast
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import accumulate, combinations
 from math import exp, log
@@ -18,7 +19,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqmodel.export.onnx.graph import BOOL, DOUBLE, INT64, Graph, Symbol
-from seqmodel.kernels.code.language import OPERATORS, Translation, clear, copy, side_by_side
+from seqmodel.kernels.code.language import (
+    OPERATORS,
+    Translation,
+    clear,
+    copy,
+    parsed,
+    side_by_side,
+)
 
 _TYPES: dict[int, Any] = {BOOL: np.bool_, INT64: np.int64, DOUBLE: np.float64}
 _KINDS = {np.dtype(dtype).kind: kind for kind, dtype in _TYPES.items()}
@@ -92,8 +100,11 @@ class Array:
 
     def replace(self, value: Symbol) -> None:
         """Write all of it."""
-        size = sum(size for size, _ in self._stretches.values())
-        self._stretches = {0: (size, value)}
+        self._stretches = {0: (self.size, value)}
+
+    @property
+    def size(self) -> int:
+        return sum(size for size, _ in self._stretches.values())
 
 
 class View(NamedTuple):
@@ -122,7 +133,7 @@ def add_text(
 class _Nodes(Translation):
     """One text, or one call of it, as nodes."""
 
-    computed = Number, Known, View
+    numbers, array = (Number, Known), View
 
     def __init__(
         self, g: Graph, text: Callable[..., Any], arguments: Any,
@@ -139,10 +150,16 @@ class _Nodes(Translation):
         self.bound[name] = value
 
     def branch(self, node: ast.If, condition: Any) -> None:
-        outer = self._where
         for body, truth in ((node.body, condition), (node.orelse, self.inverse(condition))):
-            self._where = truth if outer is None else self.all_of(node, [outer, truth])
-            self.block(body)
+            with self._only(node, truth):
+                self.block(body)
+
+    @contextmanager
+    def _only(self, node: ast.AST, truth: Any) -> Iterator[None]:
+        """Let what is written and called within take effect only where a condition is true."""
+        outer = self._where
+        self._where = truth if outer is None else self.all_of(node, [outer, truth])
+        yield
         self._where = outer
 
     def loop(self, node: ast.For, name: str, start: Any, stop: Any, step: int) -> None:
@@ -150,8 +167,8 @@ class _Nodes(Translation):
             self.fail(node, "a loop in a graph has constant bounds")
         steps = range(start, stop, step)
         self.bound[name] = Known(np.array(steps, np.int64))
-        own = self._independent(node)
-        if own is None or len(steps) < 2:
+        own = self._independent(node) if len(steps) > 1 else None
+        if own is None:
             self.unroll(node, name, steps)
             return
         for statement in node.body:
@@ -165,39 +182,57 @@ class _Nodes(Translation):
             self.bound[each] = _last(self.bound[each])
 
     def _independent(self, loop: ast.For) -> set[str] | None:
-        """The names assigned in a loop, if no step reads what another writes, but for reductions.
-
-        Arrays of different names are taken to be apart.
-        """
-        read, own, totals, written = set[str](), set[str](), set[str](), set[str]()
+        """The names assigned in a loop, if its steps are independent but for reductions."""
+        read, own, written, totals = set[str](), set[str](), set[str](), dict[str, Any]()
         for statement in loop.body:
             match statement:
                 case ast.Assign() | ast.AugAssign() if reduced := _reduction(statement):
-                    totals.add(reduced[0])
-                    read |= _names(reduced[2])
+                    total, function, term = reduced
+                    if totals.setdefault(total, function) is not function:
+                        return None
+                    read |= _names(term)
                 case ast.Assign(targets=[ast.Name(id=target)], value=value):
                     read |= _names(value)
                     if target in read:
                         return None
                     own.add(target)
                 case (
-                    ast.Assign(targets=[ast.Subscript(value=array)])
-                    | ast.AugAssign(target=ast.Subscript(value=array))
+                    ast.Assign(targets=[ast.Subscript(value=ast.Name(id=array))])
+                    | ast.AugAssign(target=ast.Subscript(value=ast.Name(id=array)))
                 ):
-                    written.add(ast.unparse(array))
+                    written.add(array)
                     read |= _names(statement)
                 case _:
                     return None
+        apart = totals.keys().isdisjoint(read | own) and self._apart(loop, own, written)
+        return own if apart else None
+
+    def _apart(self, loop: ast.For, own: set[str], written: set[str]) -> bool:
+        """Whether each step reads and writes elements of its own in the arrays that are written."""
+        views = {name: view for name, view in self.bound.items() if isinstance(view, View)}
+        if not written <= views.keys() - own:
+            return False
+        arrays, nodes = {id(views[name].array) for name in written}, list(ast.walk(loop))
+        names = [each.id for each in nodes if isinstance(each, ast.Name) and each.id in views]
+        elements = [
+            each for each in nodes
+            if isinstance(each, ast.Subscript) and isinstance(each.value, ast.Name)
+            and each.value.id in written and not isinstance(each.slice, ast.Slice)
+        ]  # fmt: skip
+        # Neither under another name nor as a whole.
+        if len(arrays) < len(written) or len(elements) < sum(
+            id(views[name].array) in arrays for name in names
+        ):
+            return False
         places = dict[str, set[int]]()
-        for node in ast.walk(loop):
-            if isinstance(node, ast.Subscript) and ast.unparse(node.value) in written:
-                varies = isinstance(node.slice, ast.Slice) or _names(node.slice) & own
-                place = None if varies else self.value(node.slice)
-                if not isinstance(place, Known) or not _range(place)[2]:
-                    return None
-                places[ast.unparse(node)] = set(place.values.tolist())
+        for element in elements:
+            place = None if _names(element.slice) & own else self.value(element.slice)
+            if not isinstance(place, Known) or not _range(place)[2]:
+                return False
+            places[ast.unparse(element)] = set(place.values.tolist())
+        calls = (self.value(each.func) for each in nodes if isinstance(each, ast.Call))
         meet = any(a & b for a, b in combinations(places.values(), 2))
-        return None if meet or totals & read else own
+        return not meet and all(map(_is_formula, calls))
 
     def _reduced(self, function: Any, value: Any, steps: int) -> Any:
         """The sum, minimum or maximum over a loop's steps."""
@@ -236,8 +271,10 @@ class _Nodes(Translation):
         if isinstance(op, type) and issubclass(op, ast.cmpop):
             found = self._node(_NODES[op], BOOL, x, y, of=kind)
             return self.inverse(found) if op is ast.NotEq else found
-        if op in (ast.FloorDiv, ast.Mod) and kind == DOUBLE:
-            self.fail(node, "a real stands where an integer is needed")
+        if op in (ast.FloorDiv, ast.Mod):
+            if kind == DOUBLE:
+                self.fail(node, "a real stands where an integer is needed")
+            y = self._safe(y, 1)
         if op is ast.FloorDiv:  # ONNX rounds towards zero
             x = self.binary(node, ast.Sub, x, self.binary(node, ast.Mod, x, y))
         return self._node(_NODES[op], kind, x, y)
@@ -261,11 +298,17 @@ class _Nodes(Translation):
     def conditional(
         self, node: ast.expr, condition: Any, yes: ast.expr, no: ast.expr, *, truth: bool
     ) -> Any:
-        values = [self.value(one) for one in (yes, no)]
+        with self._only(node, condition):
+            first = self.value(yes)
+        if isinstance(no, ast.Constant | ast.Name):
+            second = self.value(no)
+        else:
+            with self._only(node, self.inverse(condition)):
+                second = self.value(no)
         if not truth:
-            return self._chosen(condition, *values)
-        both = self.is_constant(values[1])  # `and`; `or` has a constant for `yes`
-        other = self.truth(node, values[0 if both else 1])
+            return self._chosen(condition, first, second)
+        both = self.is_constant(second) and not second  # for `or`, `first` is true
+        other = self.truth(node, first if both else second)
         return self._node("And" if both else "Or", BOOL, condition, other)
 
     def _chosen(self, condition: Any, yes: Any, no: Any) -> Number:
@@ -276,8 +319,10 @@ class _Nodes(Translation):
 
     def call(self, node: ast.Call, function: Any, args: list[Any]) -> Any:  # noqa: PLR0911
         if function in self._instead:
+            if self._where is not None:
+                self.fail(node, f"{ast.unparse(node.func)} cannot depend on a condition")
             return self._instead[function](*args)
-        if function in (min, max):
+        if function in (min, max) and len(args) == 2:
             return self.binary(node, function, *args)
         if function is float or function is int:
             kind = DOUBLE if function is float else INT64
@@ -288,6 +333,8 @@ class _Nodes(Translation):
             return self._node(_NODES[function], DOUBLE, *args)
         if function in (copy, clear):
             *source, target, count = args
+            if count == 0:
+                return None
             places = Known(np.arange(count))
             value = self.get(node, source[0], places) if source else 0.0
             return self.put(node, target, places, value)
@@ -311,32 +358,36 @@ class _Nodes(Translation):
             if not isinstance(place, Number):
                 return Known(array[place.values]) if isinstance(place, Known) else array[place]
             kind, table = _KINDS[array.dtype.kind], self._g.stored(array)
-            return Number(self._g("Gather", table, place.symbol), kind, place.steps)
+            return Number(self._g("Gather", table, self._safe(place, 0).symbol), kind, place.steps)
         if isinstance(place, Number):
-            found = self._g("GatherElements", array.all(), self._within(place), axis=1)
+            found = self._g("GatherElements", array.all(), self._safe(place, 0).symbol, axis=1)
             return Number(found, array.kind, place.steps)
         first, count, consecutive = _range(place)
+        if not 0 <= first <= array.size - count and consecutive:
+            self.fail(node, "the index is out of range")
         if consecutive:
             return Number(array.read(first, count), array.kind, count)
         return Number(self._g("Gather", array.all(), place.values, axis=1), array.kind, count)
 
-    def _within(self, place: Number) -> Symbol:
-        """A place; 0 where the statement has no effect, since it might be anywhere."""
-        return place.symbol if self._where is None else self._chosen(self._where, place, 0).symbol
+    def _safe(self, value: Any, instead: int) -> Any:
+        """A number, but `instead` where it has no effect, since it might be anything there."""
+        if self._where is None or not isinstance(value, Number):
+            return value
+        return self._chosen(self._where, value, instead)
 
     def put(self, node: ast.AST, array: Any, index: Any, value: Any) -> None:
         if self._where is not None:
             value = self._chosen(self._where, value, self.get(node, array, index))
         array, place = self.rest(node, array, index)
-        if _steps(value) > _steps(place):
-            self.fail(node, "a number for each step stands where one is needed")
-        value = self._symbol(value, array.kind)
+        values = self._symbol(value, array.kind)
+        if _steps(value) < _steps(place):
+            values = values + np.zeros(_steps(place), _TYPES[array.kind])
         if isinstance(place, Number):
-            inputs = array.all(), self._within(place), value
+            inputs = array.all(), self._safe(place, 0).symbol, values
             array.replace(self._g("ScatterElements", *inputs, axis=1))
         else:
             first, count, _ = _range(place)
-            array.write(first, count, value if count == 1 else value + np.zeros(count))
+            array.write(first, count, values)
 
 
 def _kind(value: Any) -> int:
@@ -355,6 +406,8 @@ def _last(value: Any) -> Any:
     """A number after the last step of a loop."""
     if isinstance(value, Known):
         return value.values[-1].item()
+    if isinstance(value, View):
+        return value._replace(start=_last(value.start))
     if isinstance(value, Number) and value.steps > 1:
         return Number(value.symbol[:, -1:], value.kind)
     return value
@@ -368,6 +421,19 @@ def _range(place: Any) -> tuple[int, int, bool]:
 
 def _names(node: ast.AST) -> set[str]:
     return {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}
+
+
+def _is_formula(function: Any) -> bool:
+    """Whether a function, other than one that is built in, has neither loops nor side effects."""
+    if not inspect.isfunction(function):
+        return True
+    names, nodes = inspect.unwrap(function).__globals__, list(ast.walk(parsed(function)[0]))
+    called = (ast.unparse(each.func) for each in nodes if isinstance(each, ast.Call))
+    return all(_is_formula(names.get(name)) for name in called) and not any(
+        isinstance(each, ast.For)
+        or (isinstance(each, ast.Subscript) and isinstance(each.ctx, ast.Store))
+        for each in nodes
+    )
 
 
 def _reduction(statement: ast.stmt) -> tuple[str, Any, ast.expr] | None:

@@ -2,7 +2,6 @@
 
 import ast
 import inspect
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
@@ -73,37 +72,30 @@ def _scalar_type(kind: Any) -> Any:
 
 
 class _Instructions(Translation):
-    computed = ir.Value, Pointer
+    numbers, array = (ir.Value,), Pointer
 
     def __init__(self, e: Emitter, text: Callable[..., Any], arguments: Mapping[str, Any]) -> None:
         super().__init__(text, arguments)
         self._e, self._b = e, e.builder
-        self._assigned = Counter(
-            node.id
-            for node in ast.walk(self.function)
-            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
-        )
         self._slots: dict[str, Any] = {}
         """Where assigned numbers are stored, by name; other names are bound to one value."""
         kinds = (getattr(a, "kind", getattr(a, "type", None)) for a in arguments.values())
         self._in_vectors = any(isinstance(kind, ir.VectorType) for kind in kinds)
         """Whether names of reals that are assigned twice hold one real for each lane."""
-        for name in set(arguments) & set(self._assigned):
-            self._assigned[name] += 1
-            self.assign(self.function, name, self.bound.pop(name))
+        for name in arguments:
+            if self.assigned[name] > 1:
+                self.assign(self.function, name, self.bound.pop(name))
 
     # Statements
 
     def assign(self, node: ast.AST, name: str, value: Any) -> None:
-        if isinstance(value, Pointer) or (self.is_constant(value) and self._assigned[name] == 1):
-            if self._assigned[name] > 1:
-                self.fail(node, f"{name} is an array and is assigned twice")
+        if isinstance(value, Pointer) or (self.is_constant(value) and self.assigned[name] == 1):
             self.bound[name] = value
             return
         value = self._operand(value)
         if _scalar_type(value.type) == _TRUTH:
             value = self._converted(node, value, INT)
-        if self._in_vectors and self._assigned[name] > 1 and value.type == self._e.real:
+        if self._in_vectors and self.assigned[name] > 1 and value.type == self._e.real:
             value = self._e.splat(value, self._e.vector)
         if name not in self._slots:
             with self._b.goto_entry_block():

@@ -37,6 +37,7 @@ import builtins
 import inspect
 import operator
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from textwrap import dedent
@@ -73,7 +74,7 @@ OPERATORS: Mapping[type, Callable[[Any, Any], Any]] = {
 
 
 @cache
-def _parsed(text: Callable[..., Any]) -> tuple[ast.FunctionDef, list[str], int]:
+def parsed(text: Callable[..., Any]) -> tuple[ast.FunctionDef, list[str], int]:
     """A text's syntax tree, its lines, and the number of the first in its file."""
     lines, first = inspect.getsourcelines(text)
     (function,) = ast.parse(dedent("".join(lines))).body
@@ -84,14 +85,21 @@ def _parsed(text: Callable[..., Any]) -> tuple[ast.FunctionDef, list[str], int]:
 class Translation(ABC):
     """One text, or one call of it, for a target, which says what its statements become."""
 
-    computed: tuple[type, ...]
+    numbers: tuple[type, ...]
+    array: type
     """The types of the target's numbers and arrays; all other values are constants."""
 
     def __init__(self, text: Callable[..., Any], arguments: Mapping[str, Any]) -> None:
-        self.function, self._lines, self._first = _parsed(text)
+        self.function, self._lines, self._first = parsed(text)
         self._file, self._globals = inspect.getsourcefile(text), inspect.unwrap(text).__globals__
         self.bound = dict(arguments)
         """Values by name."""
+        names = (each for each in ast.walk(self.function) if isinstance(each, ast.Name))
+        stored = (each.id for each in names if isinstance(each.ctx, ast.Store))
+        self.assigned = Counter([*arguments, *stored])
+        """In how many places each name is assigned; that of a parameter is one of them."""
+        for name, value in arguments.items():
+            self._check_array(self.function, name, value)
 
     def run(self) -> Any:
         """Translate the whole text; returns its result.
@@ -110,7 +118,7 @@ class Translation(ABC):
         raise SyntaxError(message, (self._file, self._first + line, None, self._lines[line]))
 
     def is_constant(self, *values: Any) -> bool:
-        return not any(isinstance(value, self.computed) for value in values)
+        return not any(isinstance(value, (*self.numbers, self.array)) for value in values)
 
     # Statements
 
@@ -160,11 +168,16 @@ class Translation(ABC):
 
     def _store(self, target: ast.expr, value: Any) -> None:
         if isinstance(target, ast.Name):
+            self._check_array(target, target.id, value)
             self.assign(target, target.id, value)
         elif isinstance(target, ast.Subscript) and not isinstance(target.slice, ast.Slice):
             self.put(target, self.value(target.value), self.value(target.slice), value)
         else:
             self.fail(target, "only names and elements of arrays are assigned")
+
+    def _check_array(self, node: ast.AST, name: str, value: Any) -> None:
+        if isinstance(value, self.array) and self.assigned[name] > 1:
+            self.fail(node, f"{name} is an array and is assigned twice")
 
     # Expressions
 
