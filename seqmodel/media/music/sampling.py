@@ -19,6 +19,8 @@ from seqmodel.media.music.frames import (
     PianoRollFrames,
     after_silence,
     chord_lengths,
+    drums_in,
+    given_notes,
     has_onsets,
     hold,
     is_kit,
@@ -166,6 +168,7 @@ class MusicSampling(Sampling):
             seconds = write_music(
                 self._request.kind, file, frames, times, self._frame.grid,
                 metre=self._metre, flat=self._flat, given=given,
+                drums=drums_in(frames, self._frame.parts),
             )  # fmt: skip
             size += f", {seconds:,.1f} s"
         else:
@@ -195,7 +198,17 @@ class MusicSampling(Sampling):
         given = ~self._free(len(frames)) if self._filled or self._included else None
         if self._filled is not None:
             frames = with_file_onsets(frames, self._filled.played, self._filled.free)
-        if semitones := self._semitones(frames):
+        semitones, drums = self._semitones(frames), drums_in(frames, self._frame.parts)
+        if drums.any() and not self._frame.kit:  # they go back to the keys that the file has
+            rows = np.tile(drums, frames.shape[1] // NOTES)
+            hits = transposed(frames * rows, -self._transposed)
+            frames = transposed(frames * ~rows, semitones)
+            struck_there = sounding(hits) > 0
+            frames = np.where(np.tile(struck_there, frames.shape[1] // NOTES), hits, frames)
+            if given is not None:
+                of_hits = transposed(given, -self._transposed)
+                given = np.where(struck_there, of_hits, transposed(given, semitones))
+        elif semitones:
             frames = transposed(frames, semitones)
             given = None if given is None else transposed(given, semitones)
         return frames, given
@@ -211,6 +224,7 @@ class MusicSampling(Sampling):
         """By how many semitones the run's frames are transposed in the written file."""
         if self._tonic is not None:
             notes = notes_of(frames)
+            notes = notes[~given_notes(notes, drums_in(frames, self._frame.parts))]
             tonic = tonic_of(notes[:, 2], notes[:, 1] - notes[:, 0])
             return up_or_down(self._tonic - tonic) if len(notes) else 0
         return (self._request.options.get("transpose") or 0) - self._transposed
