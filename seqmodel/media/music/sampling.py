@@ -124,6 +124,8 @@ class MusicSampling(Sampling):
                 sweeps = SWEEPS if needed else 0
             self.filling = Filling(filled.frames, filled.free, particles, sweeps)
             self.length = len(filled.frames)
+            if filled.score is not None and np.ptp(filled.score.tempo) and not options.get("tempo"):
+                self._times = frame_times(self.length, frame.grid, self._tempo, filled.score)
         # From the primer's first frame on, as `Piece.facts` has them.
         file, metre = self._file, options.get("metre")
         known = len(filled.frames) if filled else max(1, len(self.primer))
@@ -133,7 +135,8 @@ class MusicSampling(Sampling):
         written_metre = shifted(as_facts, len(self.primer) - self._included)
         self._metre = metre_from_json(written_metre) if frame.grid.steps_per_beat else ()
         if request.kind in SOUND_FORMATS:
-            check_sound(request.kind, self._times[-1] + self.length * seconds_per_frame)
+            to_come = self._included + self.length - (len(self._times) - 1)
+            check_sound(request.kind, self._times[-1] + to_come * seconds_per_frame)
 
     def write(
         self,
@@ -163,7 +166,8 @@ class MusicSampling(Sampling):
             return Written(size, hint)
         frames, given = self._in_written_key(frames)
         if self._request.kind in SOUND_FORMATS:
-            drawn = frame_times(len(frames) - included, self._frame.grid, self._tempo)
+            to_come = len(frames) - (len(self._times) - 1)
+            drawn = frame_times(to_come, self._frame.grid, self._tempo)
             times = np.append(self._times, self._times[-1] + drawn[1:])
             seconds = write_music(
                 self._request.kind, file, frames, times, self._frame.grid,
@@ -189,7 +193,8 @@ class MusicSampling(Sampling):
 
     def picture(self, frames: NDArray[np.uint8]) -> Picture:
         frames, given = self._in_written_key(frames)
-        return piano_roll_picture(frames, self._frame, tempo=self._tempo, given=given)
+        times = self._times if len(self._times) > len(frames) else None
+        return piano_roll_picture(frames, self._frame, tempo=self._tempo, given=given, times=times)
 
     def _in_written_key(
         self, frames: NDArray[np.uint8]
@@ -459,7 +464,6 @@ class FilledPiece(ReadFile):
         }
         lost = {
             "has notes off the keyboard, moved there by octaves": not frame.kit and off_keys.any(),
-            "changes its tempo, but the new file does not": steps and np.ptp(score.tempo),
             f"has notes off the run's grid ({frame.grid}), moved onto it": off_grid.any(),
             "has drums, which are dropped": drums and not frame.kit,
             "has drums on keys without a sound, which are dropped": drums and frame.kit,
