@@ -189,6 +189,8 @@ class MusicSampling(Sampling):
         if longest <= known:
             return ""
         held = f"a chord lasts {longest:,} frames, those in training {known:,} at most"
+        if self._request.temperature != 1:
+            return f"{held}: try --temperature 1 or another --seed"
         return f"{held}: try another --seed, or train longer or with a higher --input-noise"
 
     def picture(self, frames: NDArray[np.uint8]) -> Picture:
