@@ -142,17 +142,17 @@ def piano_roll_picture(
     low, high = int(pitches.min()), int(pitches.max())
     is_given = np.zeros(len(notes), bool) if given is None else given_notes(notes, given)
     begin, end, pitch = notes.T
+    seconds = len(frames) * definition.grid.seconds_per_frame(tempo)
     if times is not None:
-        begin, end = (times[at] * (len(frames) / times[-1]) for at in (begin, end))
+        seconds = float(times[-1])
+        begin, end = (times[at] * (len(frames) / seconds) for at in (begin, end))
     boxes = np.stack([begin, pitch - 0.5, end - begin, np.ones(len(notes))], axis=1)
     span = f" from {note_name(low)} to {note_name(high)}" if len(notes) else ""
     what = f"piano-roll: {plural(len(notes), 'note')}{span}"
     if is_kit(frames):
         what = f"drums: {plural(len(notes), 'hit')}"
     return Picture(
-        seconds=len(frames) * definition.grid.seconds_per_frame(tempo)
-        if times is None
-        else float(times[-1]),
+        seconds=seconds,
         width=len(frames),
         bottom=low - MARGIN - 0.5,
         top=high + MARGIN + 0.5,
