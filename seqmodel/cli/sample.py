@@ -235,6 +235,7 @@ def sample(
         options=options,
         title=f"sampled from {run_names(paths)} ({unit})",
         longest_piece=first.longest_piece if first.config.end else None,
+        temperature=temperature,
     )
     with nullcontext() if runs else prefixed(f"cannot sample {folder}"):
         sampling = medium.sampling(first.frame, request)
@@ -255,7 +256,7 @@ def sample(
     settings = {"temperature": temperature, "mark_temperature": mark_temperature}
     settings |= {} if sampling.filling else {"guidance": guidance}
     pieces, shortest = [], math.inf if no_end else min_length
-    write = _writer(by_label, sampling, seed, settings, shortest, best_of, number)
+    write = _writer(by_label, sampling, seed, settings, shortest, best_of, number, include_prime)
     what = "filling" if sampling.filling else "sampling"
     with display(what) as progress:
         count = counting(progress, "drafts" if best_of > 1 else what)
@@ -308,12 +309,13 @@ def _writer(
     shortest: float,
     best_of: int,
     number: int,
+    include_prime: bool,
 ) -> Write:
     """The function that draws or fills piece k of `number`; call it with 0, 1, ... in order.
 
     `by_label` holds the runs for each combination of labels, used in turn. A piece is the one of
     `best_of` drafts whose nats per frame are closest to training's. `settings` and `shortest` are
-    as in `Sampler`.
+    as in `Sampler`; with `include_prime` a piece begins with the primer.
     """
     import numpy as np
     from numpy.typing import NDArray
@@ -369,7 +371,10 @@ def _writer(
             notes.append(f"{plural(piece.pauses_cut, 'pause')} cut short")
             facts["pauses_cut"] = piece.pauses_cut
         line = ", ".join([f"{written.size} from {names}", *notes])
-        return {"frames": piece.frames, "ended_by": ended_by, **facts}, [line], written.hint, []
+        frames = {"frames": piece.frames}
+        if include_prime:  # as of a filled piece
+            frames = {"frames": len(primer) + piece.frames, "drawn_frames": piece.frames}
+        return {**frames, "ended_by": ended_by, **facts}, [line], written.hint, []
 
     return write
 

@@ -51,6 +51,8 @@ class SampleRequest:
     """The title of a picture."""
     longest_piece: int | None = None
     """Frames in the longest training piece, if the model ends pieces itself."""
+    temperature: float = 1.0
+    """At which frames are drawn, for advice."""
 
     def frames_to_draw(self, default: int, most: int, per_second: float, what: str) -> int:
         """The limit of a piece in frames; UsageError for more than `most`, described by `what`."""

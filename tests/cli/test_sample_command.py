@@ -135,6 +135,11 @@ def test_a_primer_is_used_but_included_only_when_asked_for(music, run):
     assert np.array_equal(both, np.concatenate([heard, primed]))
     assert len(primed) == len(plain) == 20
     assert not np.array_equal(plain, primed)
+    options = ("--run", run, "--length", 20, "--prime", file, "--prime-frames", 6)
+    (piece,) = told("sample", "all.npy", *options, "--include-prime")["pieces"]
+    assert (piece["frames"], piece["drawn_frames"]) == (6 + 20, 20)
+    (piece,) = told("sample", "new.npy", *options)["pieces"]
+    assert (piece["frames"], "drawn_frames" in piece) == (20, False)
     frames = drawn("--include-prime", "--prime-frames", 6)
     assert (len(frames), np.array_equal(frames[:6], heard[:6])) == (6 + 20, True)
     assert np.array_equal(frames, drawn("--include-prime", "--prime-seconds", 1.5))

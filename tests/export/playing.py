@@ -8,6 +8,7 @@ from chrome import Chrome
 from midi_tracks import timed
 
 from seqmodel.media.marks import Levels
+from seqmodel.media.music.parts import DRUMS
 from seqmodel.sampling.sampler import Freeze, Sampler
 
 FRAMES = 70
@@ -17,7 +18,7 @@ MARKS = {
         "velocity": Levels((40, 80), (20.4, 60.0, 101.0)),
         "timing": Levels((54, 64, 74), (40.0, 60.0, 69.0, 127.0)),
     },
-    "programs": (73, 0),
+    "programs": (73, DRUMS),
 }
 CLOCK = """window.requestAnimationFrame = (draw) => setTimeout(draw, 50);
 window.cancelAnimationFrame = clearTimeout;

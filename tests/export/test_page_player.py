@@ -186,7 +186,9 @@ def test_learned_marks_are_played_and_saved(chrome, tmp_path, make_run, write_pa
     names = [track.name.encode("latin-1").decode() for track in file.tracks]
     assert names == ["tempo", "Flöte", "other"]
     programs = [m.program for track in file.tracks for m in track if m.type == "program_change"]
-    assert programs == [73, 0]
+    assert programs == [73]
+    channels = [{m.channel for m in track if m.type == "note_on"} for track in file.tracks[1:]]
+    assert channels == [{1}, {9}]  # the last part is drums
     assert chrome.run("CHANNELS") == [*range(9), *range(10, 16)]  # one each, but for the drums'
     step = file.ticks_per_beat // 4
     for k, track in enumerate(file.tracks[1:], 1):

@@ -1,6 +1,7 @@
 /* What was played, as a standard MIDI file. */
 
 const TICKS_PER_BEAT = 480;
+const DRUMS = 128; /* stands for the program of a part on channel 10 */
 const TEXT = new TextEncoder();
 
 /* The bytes of a file of notes {key, first, late, last, velocity, part, given}, in frames. Bars
@@ -24,13 +25,13 @@ function midiFile(notes, paces, pieces, { grid, parts }) {
   if (!parts.length) drawn.push([prefix, null]);
   const trackOf = ({ given, part }) => (given ? 0 : part || drawn.length);
   for (const [number, [name, program]] of [["given", null], ...drawn].entries()) {
-    const channel = CHANNELS[number];
+    const channel = program === DRUMS ? 9 : CHANNELS[number];
     const own = notes.filter((note) => trackOf(note) === number);
     const events = own.flatMap(({ key, first, late, last, velocity }) => [
       [tick(first + late), 1, [0x90 | channel, key + LOWEST_PITCH, velocity]],
       [Math.max(tick(last), tick(first + late) + 1), 0, [0x80 | channel, key + LOWEST_PITCH, 0]],
     ]);
-    if (program !== null) events.push([0, 0, [0xc0 | channel, program]]);
+    if (program !== null && program !== DRUMS) events.push([0, 0, [0xc0 | channel, program]]);
     if (own.length) tracks.push([events, name]);
   }
   const head = [...bytes(1, 2), ...bytes(tracks.length, 2), ...bytes(division, 2)];

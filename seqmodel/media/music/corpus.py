@@ -53,7 +53,7 @@ from seqmodel.media.music.grid import (
 )
 from seqmodel.media.music.metre import MAX_SIGNATURES, Metre, Metres, infer_metre
 from seqmodel.media.music.midi import Score, begins_like_midi, read_score
-from seqmodel.media.music.parts import commonest_tracks, parts_of_notes
+from seqmodel.media.music.parts import DRUM_SHARE, DRUMS, commonest_tracks, parts_of_notes
 from seqmodel.media.music.placing import (
     ON_GRID,
     PlacedNotes,
@@ -150,10 +150,8 @@ class MusicCorpus:
             else:
                 marks[name] = Levels.of(counts) if counts.any() else levels
         metres, tempos = self._train_metres.most_common(1), self._train_tempos
-        # The program that most notes of each part have, the rarest of them first.
-        programs = {part: program for (part, program), _ in self._programs.most_common()[::-1]}
         parts = len(marks["part"].names) if "part" in marks else 0
-        commonest = tuple(programs.get(part, 0) for part in range(1, parts + 1))
+        commonest = tuple(_program(self._programs, part) for part in range(1, parts + 1))
         return replace(
             frame,
             metre=metres[0][0] if metres else frame.metre,
@@ -364,6 +362,15 @@ def _marks(placed: PlacedNotes, frame: PianoRollFrames) -> dict[str, NDArray[np.
         late = np.rint(ON_TIME + TIMING_PER_FRAME * (exact - placed.begin))
         marks["timing"] = late.clip(1, MAX_NUMBER).astype(np.uint8)
     return {name: marks[name] for name in frame.marks}
+
+
+def _program(counts: Mapping[tuple[int, int], int], part: int) -> int:
+    """The program that most notes of a part have, or `DRUMS`, given those of each of both."""
+    of_part = {program: count for (number, program), count in counts.items() if number == part}
+    if of_part.get(DRUMS, 0) > DRUM_SHARE * sum(of_part.values()):
+        return DRUMS
+    of_part.pop(DRUMS, None)
+    return max(of_part, key=of_part.__getitem__, default=0)
 
 
 def _scores(paths: Iterable[Path]) -> Iterator[Score]:

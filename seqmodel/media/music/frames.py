@@ -12,7 +12,7 @@ Hits of a kit have no length: a 1 in its frames, (T, 47), is a hit, also where t
 one. What is said below of frames (T, 88) holds for them too.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, ClassVar, Literal, get_args
@@ -46,7 +46,7 @@ from seqmodel.media.music.metre import (
     shifted,
     signature_row,
 )
-from seqmodel.media.music.parts import OTHER, PROGRAMS, Part, named_parts
+from seqmodel.media.music.parts import DRUMS, OTHER, Part, named_parts
 from seqmodel.media.words import listed, plural
 from seqmodel.plain import Fields
 
@@ -155,6 +155,14 @@ def from_states(states: NDArray[np.uint8]) -> NDArray[np.uint8]:
 def given_notes(notes: NDArray[np.int64], given: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """Which of `notes_of` frames (N, 3) begin in what is given (T, 88): (N,)."""
     return given[notes[:, 0], notes[:, 2] - rows_of(given)[0]]
+
+
+def drums_in(frames: NDArray[np.uint8], parts: Sequence[Part] = ()) -> NDArray[np.bool_]:
+    """Which sounding notes (T, 88) are of parts that are drums; of a kit (T, 47), all."""
+    are_drums = [part.program == DRUMS for part in (*parts[-1:], *parts)]
+    if not any(are_drums):
+        return np.broadcast_to(np.bool_(is_kit(frames)), sounding(frames).shape)
+    return (sounding(frames) > 0) & np.array(are_drums)[marks_in(frames)["part"]]
 
 
 def outer_notes(roll: NDArray[np.uint8]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -323,7 +331,7 @@ class PianoRollFrames(FrameDefinition):
     longest_chord: int | None = None
     marks: Mapping[str, Levels] = field(default_factory=dict)
     programs: tuple[int, ...] = ()
-    """The commonest program of each part in train, from 0 on; none without parts."""
+    """The commonest program of each part in train, from 0 on, or `DRUMS`; none without parts."""
     known_labels: KnownLabels = field(default_factory=dict)
 
     @property
@@ -489,9 +497,9 @@ def _marks(fields: Fields) -> dict[str, Any]:
         if "onsets" not in fields:
             raise ValueError(f"frame.{name} needs frame.onsets")
     programs = fields.values.get("programs", [])
-    valid = isinstance(programs, list) and all(p in range(PROGRAMS) for p in programs)
+    valid = isinstance(programs, list) and all(p in range(DRUMS + 1) for p in programs)
     if not valid or len(programs) != (len(marks["part"].names) if "part" in marks else 0):
-        raise ValueError(f"frame.programs must be one for each part, from 0 to {PROGRAMS - 1}")
+        raise ValueError(f"frame.programs must be one for each part, from 0 to {DRUMS}")
     return {"marks": marks, "programs": tuple(programs)}
 
 

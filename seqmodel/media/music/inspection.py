@@ -129,10 +129,12 @@ def piano_roll_picture(
     *,
     tempo: float = DEFAULT_BPM,
     given: NDArray[np.bool_] | None = None,
+    times: NDArray[np.float64] | None = None,
 ) -> Picture:
     """A piece (T, 88), (T, 176) or (T, 47): x in frames, y the MIDI pitch, with some marked.
 
-    What is `given` (T, 88) was not drawn from a model.
+    What is `given` (T, 88) was not drawn from a model. If frames are not equally long, `times`
+    (T + 1,) are when each begins; x is then in frames of their mean length.
     """
     assert isinstance(definition, PianoRollFrames)
     notes = notes_of(frames)
@@ -140,13 +142,17 @@ def piano_roll_picture(
     low, high = int(pitches.min()), int(pitches.max())
     is_given = np.zeros(len(notes), bool) if given is None else given_notes(notes, given)
     begin, end, pitch = notes.T
+    seconds = len(frames) * definition.grid.seconds_per_frame(tempo)
+    if times is not None:
+        seconds = float(times[-1])
+        begin, end = (times[at] * (len(frames) / seconds) for at in (begin, end))
     boxes = np.stack([begin, pitch - 0.5, end - begin, np.ones(len(notes))], axis=1)
     span = f" from {note_name(low)} to {note_name(high)}" if len(notes) else ""
     what = f"piano-roll: {plural(len(notes), 'note')}{span}"
     if is_kit(frames):
         what = f"drums: {plural(len(notes), 'hit')}"
     return Picture(
-        seconds=len(frames) * definition.grid.seconds_per_frame(tempo),
+        seconds=seconds,
         width=len(frames),
         bottom=low - MARGIN - 0.5,
         top=high + MARGIN + 0.5,

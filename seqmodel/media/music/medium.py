@@ -38,7 +38,7 @@ def _of_fill(name: str, help: str, kind: type = str, **more: Any) -> Option:
 def _drums(default: str) -> Option:
     return Option(
         "drums",
-        "MIDI: drop channel 10, keep it as piano notes, or use only it, as the sounds of a drum "
+        "MIDI: drop channel 10, keep it among the notes, or use only it, as the sounds of a drum "
         f"kit.  [default: {default}]",
         choices=("drop", "keep", "only"),
     )

@@ -4,7 +4,8 @@ Every event keeps its tick, its track, its order within the tick and its bytes, 
 of running status. Where notes are drawn,
 
 - the file's notes that begin there are removed. Others stay: drums if the run's frames are
-  pitches, everything else if they are drums, notes beyond the piano's keys, strikes without an end;
+  pitches and none of its parts is drums, everything else if they are a kit, notes beyond the
+  piano's keys, strikes without an end;
 - a note that begins earlier keeps its strike. It ends where the drawn music ends it, at its own end
   if that agrees, and later if the drawn music holds it on;
 - a note that lasts beyond begins anew, in its own track, if nothing drawn leads into it;
@@ -33,7 +34,16 @@ from numpy.typing import NDArray
 from seqmodel.errors import UsageError
 from seqmodel.media.input import read_whole
 from seqmodel.media.music import events as smf
-from seqmodel.media.music.frames import PianoRollFrames, fold, notes_of, rows_of, sounding, struck
+from seqmodel.media.music.frames import (
+    PianoRollFrames,
+    drums_in,
+    fold,
+    given_notes,
+    notes_of,
+    rows_of,
+    sounding,
+    struck,
+)
 from seqmodel.media.music.grid import (
     DEFAULT_BPM,
     DRAWN,
@@ -41,10 +51,11 @@ from seqmodel.media.music.grid import (
     END_OF_PIECE,
     HIGHEST_PITCH,
     LOWEST_PITCH,
+    MAX_TICK,
 )
 from seqmodel.media.music.metre import Signature
 from seqmodel.media.music.midi import read_events, read_score
-from seqmodel.media.music.parts import MELODIC, Part, parts_of_notes
+from seqmodel.media.music.parts import DRUMS, MELODIC, Part, parts_of_notes
 from seqmodel.media.music.placing import FEW, STEADY, place
 from seqmodel.media.music.writing import (
     PIANO,
@@ -102,12 +113,14 @@ class Original:
                 "notes: save it with more ticks per beat"
             )
         kit, of_drums, pitch = frame.kit, score.channel == DRUM_CHANNEL, score.pitch
+        apart = any(part.program == DRUMS for part in frame.parts)
         off_keys = (pitch < LOWEST_PITCH) | (pitch > HIGHEST_PITCH)
-        rows = np.stack([placed.chosen, placed.begin, placed.end, placed.row], axis=1).tolist()
-        stays = np.zeros_like(of_drums) if kit else of_drums | off_keys
+        end = np.where(of_drums[placed.chosen], placed.begin + 1, placed.end)
+        rows = np.stack([placed.chosen, placed.begin, end, placed.row], axis=1).tolist()
+        stays = np.zeros_like(of_drums) if kit else (of_drums & ~apart) | off_keys
         self._cells = {n: (begin, end, row) for n, begin, end, row in rows if not stays[n]}
         """For each replaceable note, the first frame, the one after the last, and the row; the
-        two are equal if it fills no frame."""
+        two are equal if it fills no frame. Drums count as having one frame."""
         fills = placed.begin < placed.end
         begin, on_tick = placed.begin[fills], score.on_tick[placed.chosen[fills]]
         self._lag, self._onsets = placed.lag, begin
@@ -120,7 +133,7 @@ class Original:
         for n, (_, end, row) in self._cells.items():
             self._ends[end, row] = max(self._ends.get((end, row), 0), int(self._note_ends[n]))
         unseen = {
-            "drums": of_drums.any() and not kit,
+            "drums": of_drums.any() and not (kit or frame.drums),
             "drums on keys without a sound": of_drums.sum() > len(placed.chosen) and kit,
             "notes besides drums": (~of_drums).any() and kit,
             "notes off the keyboard": (~of_drums & off_keys).any() and not kit,
@@ -128,6 +141,11 @@ class Original:
         names = [name for name, found in unseen.items() if found]
         they = "which the run does not replace: they stay"
         self.remarks = [f"{path} has {listed(names)}, {they}"] if names else []
+        if frame.drums and not (kit or apart) and of_drums.any():
+            self.remarks.append(
+                f"{path} has drums, which stay: the run, which has them among its notes, may draw "
+                "more, as notes of a pitch; prepare --tracks keeps them apart"
+            )
         if not frame.pedal and not frame.kit and (score.silent_tick > score.off_tick).any():
             self.remarks.append(
                 f"{path} has a sustain pedal, which stays; the run reads notes only as long as "
@@ -142,7 +160,8 @@ class Original:
             )
         if into is None and not frame.kit:
             tracks, free = part_tracks(frame.parts, DRAWN), len(self._free_channels())
-            if free < sum(not self._track_named(part.name)[1] for part in tracks):
+            named = [part.name for part in tracks if part.program != DRUMS]
+            if free < sum(not self._track_named(name)[1] for name in named):
                 left = plural(free, "free channel") if free else "no free channels"
                 self.remarks.append(
                     f"{path} has {left} for new tracks: other drawn notes have the channel, and so "
@@ -231,14 +250,16 @@ class Original:
             notes, frames, self._frame.grid, metre=metre, flat=flat, levels=levels,
             like=[near[k] for k in of_part.tolist()],
         )  # fmt: skip
-        for begin, until, key, velocity, k in np.column_stack([notes, loudness, of_part]).tolist():
-            track, channel = targets[k]
-            off = self._end(until, key - lowest, given, ends)
-            off = min(off, begins.get((until, key), off))
-            pitch = key if self._frame.kit else int(fold(key - self._transposed + semitones))
+        columns = notes, loudness, of_part, given_notes(notes, drums_in(frames, self._frame.parts))
+        for begin, until, key, velocity, k, is_drum in np.column_stack(columns).tolist():
+            track, channel = targets[k][0], DRUM_CHANNEL if is_drum else targets[k][1]
+            off = min(
+                self._end(until, key - lowest, given, ends), begins.get((until, key), MAX_TICK)
+            )
+            pitch = int(fold(key - self._transposed + semitones * (not is_drum)))
             # Two notes moved onto one key by octaves must not overlap either.
-            on = max(begins[begin, key], ended[channel, pitch])
-            on, off = _between(others[k][pitch], on, off)
+            free_from = max(begins[begin, key], ended[channel, pitch])
+            on, off = _between([] if is_drum else others[k][pitch], free_from, off)
             if is_shared and (until, key) in begins:
                 off -= apart  # as in `_other_notes`
             if on < off:
@@ -464,7 +485,7 @@ class Original:
                 head.append(smf.meta(smf.TRACK_NAME, part.name.encode()))
             used_channels = {channel for _, channel in targets.values()}
             free = [channel for channel in self._free_channels() if channel not in used_channels]
-            if self._frame.kit:
+            if self._frame.kit or part.program == DRUMS:
                 channel = DRUM_CHANNEL
             elif own or not free:
                 (channel,) = _commonest(own) or most or [0]
@@ -508,7 +529,7 @@ class Original:
         their order, would otherwise meet an end after the strike at its tick, and silence that.
         """
         score, found = self._score, defaultdict[int, list[Note]](list)
-        for n in () if self._frame.kit else np.flatnonzero(score.channel == channel).tolist():
+        for n in np.flatnonzero(score.channel == channel).tolist():
             own, other = (int(score.on_tick[n]), int(score.off_tick[n])), int(score.track[n])
             pitch = fold(int(score.pitch[n]) + semitones, *KEYS)
             sooner, later = apart * (other < track), apart * (other > track)

@@ -14,6 +14,10 @@ from seqmodel.media.music.grid import DRUM_CHANNEL
 from seqmodel.media.music.midi import Score
 
 PROGRAMS = 128
+DRUMS = PROGRAMS
+"""Stands for the program of a part that is drums, on channel 10, which needs none."""
+DRUM_SHARE = 0.9
+"""A part is drums if a larger share of its notes is."""
 
 
 class Part(NamedTuple):
@@ -184,7 +188,7 @@ def part_of(part: dict[str, Any], names: Sequence[str]) -> int:
 def parts_of_notes(
     score: Score, names: Sequence[str]
 ) -> tuple[NDArray[np.uint8], Counter[tuple[int, int]]]:
-    """`part_of` each note (N,), and the number of notes of each (part, program from 0).
+    """`part_of` each note (N,), and the number of notes of each (part, program from 0 or `DRUMS`).
 
     A track without a name, or with one shared in its file, is named by its instrument's family.
     """
@@ -193,6 +197,5 @@ def parts_of_notes(
     for part in _with_unique_names(parts_of(score)):
         number = part_of(part, names)
         found[_notes_of(part, score)] = number
-        for program in part["programs"][:1]:
-            programs[number, program - 1] += part["notes"]
+        programs[number, [*part["programs"], DRUMS + 1][0] - 1] += part["notes"]
     return found, programs

@@ -19,6 +19,8 @@ from seqmodel.media.music.frames import (
     PianoRollFrames,
     after_silence,
     chord_lengths,
+    drums_in,
+    given_notes,
     has_onsets,
     hold,
     is_kit,
@@ -122,6 +124,8 @@ class MusicSampling(Sampling):
                 sweeps = SWEEPS if needed else 0
             self.filling = Filling(filled.frames, filled.free, particles, sweeps)
             self.length = len(filled.frames)
+            if filled.score is not None and np.ptp(filled.score.tempo) and not options.get("tempo"):
+                self._times = frame_times(self.length, frame.grid, self._tempo, filled.score)
         # From the primer's first frame on, as `Piece.facts` has them.
         file, metre = self._file, options.get("metre")
         known = len(filled.frames) if filled else max(1, len(self.primer))
@@ -131,7 +135,8 @@ class MusicSampling(Sampling):
         written_metre = shifted(as_facts, len(self.primer) - self._included)
         self._metre = metre_from_json(written_metre) if frame.grid.steps_per_beat else ()
         if request.kind in SOUND_FORMATS:
-            check_sound(request.kind, self._times[-1] + self.length * seconds_per_frame)
+            to_come = self._included + self.length - (len(self._times) - 1)
+            check_sound(request.kind, self._times[-1] + to_come * seconds_per_frame)
 
     def write(
         self,
@@ -161,11 +166,13 @@ class MusicSampling(Sampling):
             return Written(size, hint)
         frames, given = self._in_written_key(frames)
         if self._request.kind in SOUND_FORMATS:
-            drawn = frame_times(len(frames) - included, self._frame.grid, self._tempo)
+            to_come = len(frames) - (len(self._times) - 1)
+            drawn = frame_times(to_come, self._frame.grid, self._tempo)
             times = np.append(self._times, self._times[-1] + drawn[1:])
             seconds = write_music(
                 self._request.kind, file, frames, times, self._frame.grid,
                 metre=self._metre, flat=self._flat, given=given,
+                drums=drums_in(frames, self._frame.parts),
             )  # fmt: skip
             size += f", {seconds:,.1f} s"
         else:
@@ -182,11 +189,14 @@ class MusicSampling(Sampling):
         if longest <= known:
             return ""
         held = f"a chord lasts {longest:,} frames, those in training {known:,} at most"
+        if self._request.temperature != 1:
+            return f"{held}: try --temperature 1 or another --seed"
         return f"{held}: try another --seed, or train longer or with a higher --input-noise"
 
     def picture(self, frames: NDArray[np.uint8]) -> Picture:
         frames, given = self._in_written_key(frames)
-        return piano_roll_picture(frames, self._frame, tempo=self._tempo, given=given)
+        times = self._times if len(self._times) > len(frames) else None
+        return piano_roll_picture(frames, self._frame, tempo=self._tempo, given=given, times=times)
 
     def _in_written_key(
         self, frames: NDArray[np.uint8]
@@ -195,7 +205,17 @@ class MusicSampling(Sampling):
         given = ~self._free(len(frames)) if self._filled or self._included else None
         if self._filled is not None:
             frames = with_file_onsets(frames, self._filled.played, self._filled.free)
-        if semitones := self._semitones(frames):
+        semitones, drums = self._semitones(frames), drums_in(frames, self._frame.parts)
+        if drums.any() and not self._frame.kit:  # they go back to the keys that the file has
+            rows = np.tile(drums, frames.shape[1] // NOTES)
+            hits = transposed(frames * rows, -self._transposed)
+            frames = transposed(frames * ~rows, semitones)
+            struck_there = sounding(hits) > 0
+            frames = np.where(np.tile(struck_there, frames.shape[1] // NOTES), hits, frames)
+            if given is not None:
+                of_hits = transposed(given, -self._transposed)
+                given = np.where(struck_there, of_hits, transposed(given, semitones))
+        elif semitones:
             frames = transposed(frames, semitones)
             given = None if given is None else transposed(given, semitones)
         return frames, given
@@ -211,6 +231,7 @@ class MusicSampling(Sampling):
         """By how many semitones the run's frames are transposed in the written file."""
         if self._tonic is not None:
             notes = notes_of(frames)
+            notes = notes[~given_notes(notes, drums_in(frames, self._frame.parts))]
             tonic = tonic_of(notes[:, 2], notes[:, 1] - notes[:, 0])
             return up_or_down(self._tonic - tonic) if len(notes) else 0
         return (self._request.options.get("transpose") or 0) - self._transposed
@@ -445,7 +466,6 @@ class FilledPiece(ReadFile):
         }
         lost = {
             "has notes off the keyboard, moved there by octaves": not frame.kit and off_keys.any(),
-            "changes its tempo, but the new file does not": steps and np.ptp(score.tempo),
             f"has notes off the run's grid ({frame.grid}), moved onto it": off_grid.any(),
             "has drums, which are dropped": drums and not frame.kit,
             "has drums on keys without a sound, which are dropped": drums and frame.kit,

@@ -48,6 +48,7 @@ from seqmodel.media.music.corpus import load_roll, load_to_show, stated_metre
 from seqmodel.media.music.frames import (
     ON_TIME,
     TIMING_PER_FRAME,
+    drums_in,
     given_notes,
     is_kit,
     marks_in,
@@ -62,15 +63,16 @@ from seqmodel.media.music.grid import (
     DRUM_CHANNEL,
     END_OF_PIECE,
     GIVEN,
+    KIT,
     MAX_DIVISION,
     MAX_TICK,
     STEPS_PER_BEAT,
     Grid,
 )
-from seqmodel.media.music.kit import drum_sound
+from seqmodel.media.music.kit import ROWS, drum_sound
 from seqmodel.media.music.metre import Metre, Signature, Units, file_signatures, signatures
 from seqmodel.media.music.midi import Score
-from seqmodel.media.music.parts import Part
+from seqmodel.media.music.parts import DRUMS, PROGRAMS, Part
 from seqmodel.media.sound import MAX_SAMPLES, check_encoder, write_sound
 from seqmodel.media.words import hms
 
@@ -239,8 +241,9 @@ def midi_bytes(
     """A MIDI file of frames (T, 88) or (T, 176), or of a kit's (T, 47), at least one frame.
 
     Notes have the loudness of `velocities` and the timing of `lateness`. Hits of a kit last for
-    their frame, on channel 10. Reading the bytes on the same grid restores the frames exactly:
-    frame t begins at the nearest tick, and a marker states the end of a piece that ends in silence.
+    their frame, on channel 10, where parts that are drums are too. Reading the bytes on the same
+    grid restores the frames exactly: frame t begins at the nearest tick, and a marker states the
+    end of a piece that ends in silence.
 
     Args:
         tempo_bpm: at least 3.6, the format's slowest; frames in seconds keep their length.
@@ -269,8 +272,9 @@ def midi_bytes(
     velocity_of = velocities(notes, frames, grid, metre=metre, flat=flat)
     onsets = onset_ticks(notes, frames, np.array(ticks), np.diff(ticks))
     for number, (part, in_track) in enumerate(split_tracks(notes, frames, given, parts)):
-        pitched = number + (number >= DRUM_CHANNEL)
-        channel, events = DRUM_CHANNEL if is_kit(frames) else pitched, list[smf.TimedEvent]()
+        channel, events = number + (number >= DRUM_CHANNEL), list[smf.TimedEvent]()
+        if is_kit(frames) or part.program == DRUMS:
+            channel = DRUM_CHANNEL
         for n in np.flatnonzero(in_track).tolist():
             begin, end, key = notes[n].tolist()
             off, velocity = min(ticks[end], onsets.get((end, key), MAX_TICK)), int(velocity_of[n])
@@ -281,7 +285,7 @@ def midi_bytes(
         if number == 0 and not frames[-1].any():
             events.append((ticks[-1], smf.STRIKES, smf.meta(smf.MARKER, END_OF_PIECE)))
         name = (0, smf.FIRST, smf.meta(smf.TRACK_NAME, part.name.encode()))
-        program = (0, smf.FIRST, bytes([smf.PROGRAM | channel, part.program]))
+        program = (0, smf.FIRST, bytes([smf.PROGRAM | channel, part.program % PROGRAMS]))
         before, after = ([name], []) if part.name else (head[:1], head[1:])
         tracks.append([*before, program, *after, *events])
     tracks = [head, *tracks] if given is not None or parts else tracks
@@ -368,28 +372,29 @@ def sample_count(seconds: float) -> int:
 def render(
     notes: NDArray[np.int64], times: NDArray[np.float64], loudness: NDArray[np.float64],
     hollow: NDArray[np.bool_] | None = None, *, late: NDArray[np.float64] | float = 0.0,
-    kit: bool = False,
+    drums: NDArray[np.bool_] | None = None,
 ) -> Iterator[NDArray[np.float32]]:  # fmt: skip
     """Mono sound at `RATE` in blocks (n,), in (-1, 1), `sample_count(times[-1])` samples in all.
 
     Args:
-        notes: (N, 3), as of `notes_of`, or hits of a `kit`.
+        notes: (N, 3), as of `notes_of`.
         times: (T + 1,), when each frame begins, and the last one ends, in seconds.
         loudness: (N,), at most 1.
         hollow: (N,), which have a hollow tone.
         late: (N,), by how many frames each begins late.
+        drums: (N,), which are hits of drums; all on keys for which a kit has a sound.
     """
     borders = np.rint(times * RATE).astype(np.int64)
     samples = sample_count(float(times[-1]))
     begin = np.rint(borders[notes[:, 0]] + late * np.diff(borders)[notes[:, 0]]).astype(np.int64)
     begin, end, pitch = begin.clip(min=0), borders[notes[:, 1]], notes[:, 2]
     # The number of samples after which a note, however long it is held, rounds to zero.
-    if kit:
-        end = np.full_like(end, borders[-1])
-        audible = np.array([len(drum_sound(key, RATE)) for key in pitch.tolist()], np.int64)
-    else:
-        audible = np.log(LOUDEST_NOTE / HALF_LEVEL) * _decay_seconds(pitch)
-        audible = np.ceil(RATE * audible).astype(int)
+    audible = np.log(LOUDEST_NOTE / HALF_LEVEL) * _decay_seconds(pitch)
+    audible = np.ceil(RATE * audible).astype(int)
+    if drums is not None:
+        end = np.where(drums, borders[-1], end)
+        pitch = np.where(drums, KIT[0] + ROWS[pitch], pitch)
+        audible[drums] = [len(drum_sound(key, RATE)) for key in pitch[drums].tolist()]
     last = np.minimum(end + RELEASE_SAMPLES, begin + audible)
     for start in range(0, samples, BLOCK):
         block = np.zeros(min(BLOCK, samples - start))
@@ -399,7 +404,7 @@ def render(
             # Relative to its beginning: its part in the block, and its end.
             low, high = max(start, first) - first, min(stop, int(last[note])) - first
             held, key = int(end[note]) - first, int(pitch[note])
-            if kit:
+            if drums is not None and drums[note]:
                 sound = LOUDEST_NOTE * drum_sound(key, RATE)[low:high]
             else:
                 sound = _tone(key, hollow is not None and bool(hollow[note]), low, high)
@@ -463,19 +468,22 @@ def check_sound(kind: str, seconds: float) -> None:
 def write_music(
     kind: str, file: BinaryIO, frames: NDArray[np.uint8], times: NDArray[np.float64], grid: Grid,
     *, metre: Sequence[Signature] = (), flat: bool = False,
-    given: NDArray[np.bool_] | None = None,
+    given: NDArray[np.bool_] | None = None, drums: NDArray[np.bool_] | None = None,
 ) -> float:  # fmt: skip
     """Write frames (T, 88), (T, 176) or (T, 47) as sound; returns its length in seconds.
 
     `times` are as for `render`. Loudness is as in `velocities`. `given` notes (T, 88), except
-    drums, have a hollow tone.
+    `drums` (T, 88), have a hollow tone; drums on keys for which a kit has no sound are left out.
     """
     samples = sample_count(float(times[-1]))
     notes = notes_of(frames)
+    hits = given_notes(notes, drums_in(frames) if drums is None else drums)
+    heard = ~hits | (ROWS[notes[:, 2]] >= 0)
+    notes, hits = notes[heard], hits[heard]
     loudness = velocities(notes, frames, grid, metre=metre, flat=flat).clip(max=LOUDEST) / LOUDEST
     hollow = None if given is None else given_notes(notes, given)
     late = lateness(notes, frames)
-    sound = render(notes, times, loudness, hollow, late=late, kit=is_kit(frames))
+    sound = render(notes, times, loudness, hollow, late=late, drums=hits)
     write_sound(kind, file, sound, RATE, samples)
     return samples / RATE
 
@@ -495,7 +503,7 @@ def listen(path: Path, options: Mapping[str, Any], target: Path) -> None:
     given. A roll (.npy) states no tempo, and its grid only if it was sampled.
     """
     kind, tempo = target.suffix.lower().lstrip("."), options.get("tempo")
-    score = given = None
+    score = given = drums = None
     stated = list[tuple[int, Metre]]()
     with naming(path):
         if path.suffix.lower() == ".npy":
@@ -504,9 +512,10 @@ def listen(path: Path, options: Mapping[str, Any], target: Path) -> None:
         else:
             frames, _, _, placed = load_to_show(path, options)
             score, grid, given = placed.score, placed.frame.grid, placed.given_mask()
+            drums = placed.roll_of(score.channel[placed.chosen] == DRUM_CHANNEL) > 0
             stated = stated_metre(score, grid)
     times = frame_times(len(frames), grid, tempo or DEFAULT_BPM, None if tempo else score)
     check_sound(kind, float(times[-1]))
     metre = signatures(stated, len(frames))
     with new_file(target) as file:
-        write_music(kind, file, frames, times, grid, metre=metre, given=given)
+        write_music(kind, file, frames, times, grid, metre=metre, given=given, drums=drums)

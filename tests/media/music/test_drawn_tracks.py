@@ -437,6 +437,22 @@ def test_a_new_file_goes_on_in_the_tempo_where_its_primer_ends(tmp_path, grid, u
     assert written.size == f"{until + 8} frames (8 drawn), {2.5 + drawn + 0.1:.1f} s"
 
 
+@pytest.mark.parametrize(("options", "seconds"), [({}, 3.0), ({"tempo": 60}, 8.0)])
+def test_a_filled_song_is_heard_at_its_tempos(tmp_path, options, seconds):
+    """All of it had its first; the picture keeps to the sound."""
+    tempos = [tempo(0, 500_000), tempo(1920, 250_000)]
+    path = save(tmp_path / "a.mid", [tempos, notes([(0, 1920, 60), (1920, 3840, 62)])])
+    request = SampleRequest("wav", options={"fill": path, "frames": "20:24"} | options)
+    sampling = MusicSampling(BEATS, request)
+    assert sampling.remarks == []
+    drawn = sampling.filling.piece
+    assert sampling.write(io.BytesIO(), [drawn]).size == f"32 frames, {seconds + 0.1:.1f} s"
+    picture = sampling.picture(drawn)
+    (_, _, first, _), (second, *_) = picture.boxes + picture.given
+    assert (picture.seconds, picture.width) == (seconds, 32)
+    assert (first, second) == pytest.approx((16 if options else 32 * 2 / 3,) * 2)
+
+
 def test_drawing_again_goes_on_where_the_last_drawing_is(song):
     """On its track and its channel; of two such tracks on the last one."""
     states = np.zeros((64, 88), int)

@@ -283,9 +283,10 @@ def test_a_roll_is_heard_on_the_given_grid_at_the_given_tempo(tmp_path):
         assert length == pytest.approx(10 * step + 0.1, abs=0.001)
 
 
-def write(file, kind, chunks, frames, definition=FRAMES, **options):
+def write(file, kind, chunks, frames, definition=FRAMES, *, temperature=1.0, **options):
     """Write a sample of so many frames."""
-    request = SampleRequest(kind, length=frames, options=options, title="t")
+    how = {"options": options, "title": "t", "temperature": temperature}
+    request = SampleRequest(kind, length=frames, **how)
     return MusicSampling(definition, request).write(file, chunks, lambda done, total: None)
 
 
@@ -296,7 +297,10 @@ def test_a_sample_that_freezes_is_told():
     roll[1:13, [30, 34]] = 1
     drawn = with_onsets(roll)
     hint = write(io.BytesIO(), "npy", [drawn], 20, frame).hint
-    assert hint.startswith("a chord lasts 12 frames, those in training 5 at most")
+    held = "a chord lasts 12 frames, those in training 5 at most: try "
+    assert hint == f"{held}another --seed, or train longer or with a higher --input-noise"
+    hint = write(io.BytesIO(), "npy", [drawn], 20, frame, temperature=2.0).hint
+    assert hint == f"{held}--temperature 1 or another --seed"
     drawn[[6, 11], 88 + 34] = 1
     assert write(io.BytesIO(), "npy", [drawn], 20, frame).hint == ""
     assert write(io.BytesIO(), "npy", [roll], 20).hint == ""  # train is not known

@@ -418,7 +418,7 @@ def test_a_hit_rings_on_and_the_whole_kit_does_not_clip():
     times = np.arange(9) / 8
     alone = np.zeros((8, 47), np.uint8)
     alone[2, 14] = 1  # a crash cymbal
-    (sound,) = render(notes_of(alone), times, np.ones(1), kit=True)
+    (sound,) = render(notes_of(alone), times, np.ones(1), drums=np.ones(1, bool))
     begin = 2 * 44_100 // 8
     expected = 0.2 * drum_sound(49, 44_100)[: 44_100 - begin]
     assert np.allclose(sound[begin:44_100], expected, atol=1e-6)
@@ -427,7 +427,7 @@ def test_a_hit_rings_on_and_the_whole_kit_does_not_clip():
     assert abs(sound[-1]) < 1e-3
     every = np.ones((8, 47), np.uint8)
     notes = notes_of(every)
-    (loud,) = render(notes, times, np.ones(len(notes)), kit=True)
+    (loud,) = render(notes, times, np.ones(len(notes)), drums=np.ones(len(notes), bool))
     assert np.abs(loud).max() < 1
 
 

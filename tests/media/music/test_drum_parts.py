@@ -1,0 +1,111 @@
+"""Drums kept as a part of their own: learned, written to channel 10, heard, replaced."""
+
+import io
+from dataclasses import replace
+
+import mido
+import noise
+import numpy as np
+import pytest
+from kept_files import BEATS, DRUMS, read, song_at, stretch
+from kept_files import notes_of as notes_in
+from midi_tracks import notes, save
+from onsets import marked
+
+from seqmodel.data.dataset import open_dataset
+from seqmodel.media.marks import Levels
+from seqmodel.media.music.corpus import load_midi
+from seqmodel.media.music.frames import PianoRollFrames, marks_in
+from seqmodel.media.music.grid import Grid
+from seqmodel.media.music.medium import MUSIC
+from seqmodel.media.music.original import Original
+from seqmodel.media.music.parts import DRUMS as DRUM_PART
+from seqmodel.media.music.sampling import MusicSampling
+from seqmodel.media.music.writing import listen, write_music
+from seqmodel.media.samples import SampleRequest
+
+PART = {"part": Levels.of_names(("Kit", "Lead", "other"))}
+BAND = replace(BEATS, drums=True, marks=PART, programs=(DRUM_PART, 73, 0))
+HITS = [(0, 1, 36), (2, 3, 42), (4, 5, 38), (5, 6, 90)]
+
+
+def frames_of(hits, length=8):
+    """Frames in which the first part has these hits (begin, end, key)."""
+    frames, part = np.zeros((length, 176), np.uint8), np.zeros((length, 88))
+    for begin, end, key in hits:
+        frames[begin:end, key - 21] = frames[begin, 88 + key - 21] = part[begin:end, key - 21] = 1
+    return marked(frames, part=part)
+
+
+def sample(kind, frames, frame=BAND, **options):
+    request = SampleRequest(kind, length=len(frames), options=options, title="t")
+    MusicSampling(frame, request).write(file := io.BytesIO(), [frames])
+    return file.getvalue()
+
+
+@pytest.mark.parametrize(("pitched", "program"), [(1, DRUM_PART), (9, 33)])
+def test_a_part_is_drums_if_nearly_all_its_notes_are(tmp_path, pitched, program):
+    """Guards against drums that pass for a piano, and a bass that a few drums turn into one."""
+    hits = notes(((k, k + 1, 36) for k in range(40)), step=120, channel=DRUMS)
+    bass = [(0, mido.Message("program_change", program=33))]
+    bass += notes(((k, k + 1, 40) for k in range(pitched)), step=120)
+    names = [[(0, mido.MetaMessage("track_name", name=name))] for name in ("low", "low end")]
+    save(tmp_path / "in" / "train" / "a.mid", [names[0] + hits, names[1] + bass])
+    settings = MUSIC.settings({"drums": "keep", "parts": "low"})
+    noise.prepared(tmp_path / "in", tmp_path / "data", settings)
+    frame = open_dataset(tmp_path / "data").frame
+    assert [part.program for part in frame.parts] == [program]
+    assert PianoRollFrames.from_json(frame.to_json()) == frame
+
+
+@pytest.mark.parametrize("semitones", [0, 5])
+def test_samples_have_drums_on_channel_10_whatever_their_key(tmp_path, semitones):
+    """Guards against a piano that plays the drums, and kicks transposed into snares."""
+    frames = frames_of(HITS)
+    frames[3:7, 60 - 21], frames[3, 88 + 60 - 21] = 1, 1
+    marks_in(frames)["part"][3:7, 60 - 21] = 2
+    (tmp_path / "a.mid").write_bytes(data := sample("mid", frames, transpose=semitones))
+    _, kit, lead, _ = read(data).tracks
+    drawn = sorted((on // 120, off // 120, *rest) for on, off, *rest in notes_in(kit))
+    assert drawn == [(*hit, DRUMS) for hit in HITS]
+    assert [each[2:] for each in notes_in(lead)] == [(60 + semitones, 1)]
+    if not semitones:
+        assert (load_midi(tmp_path / "a.mid", BAND).frames[:7] == frames[:7]).all()
+
+
+def test_drums_sound_as_a_kit_does(tmp_path):
+    """In samples, and in a file that is played with its drums; a kit has no sound for key 90."""
+    kit = np.zeros((8, 47), np.uint8)
+    for begin, _, key in HITS[:3]:
+        kit[begin, key - 35] = 1
+    times, expected = np.arange(9) / 8, io.BytesIO()
+    write_music("wav", expected, kit, times, Grid.of_beats(4), flat=True)
+    frames = frames_of(HITS)
+    assert sample("wav", frames, flat=True) == expected.getvalue()
+    (tmp_path / "a.mid").write_bytes(sample("mid", frames))
+    listen(tmp_path / "a.mid", {"drums": "keep", "tempo": 120}, tmp_path / "a.wav")
+    assert (tmp_path / "a.wav").read_bytes() == sample("wav", frames)
+
+
+@pytest.mark.parametrize("into", [None, "Lead"])
+def test_drawn_drums_replace_those_of_the_file(tmp_path, into):
+    """Guards against drums drawn over the file's, in a piano's track, or moved with the pitches."""
+    path = song_at(tmp_path / "song.mid")
+    original = Original(path, BAND, transposed=2, into=into)
+    assert not [remark for remark in original.remarks if "has drums" in remark]
+    free = stretch(64, 16, 32)
+    frames = frames_of([(16, 17, 38), (20, 21, 44)], 64)
+    after = read(original.with_drawn(frames, free, semitones=3))
+    assert len(after.tracks) == (4 if into else 5)
+    hits = notes_in(mido.MidiFile(path).tracks[3])
+    assert notes_in(after.tracks[3]) == [each for each in hits if not 1920 <= each[0] < 3840]
+    drawn = [each[:3] for each in notes_in(after.tracks[1 if into else 4]) if each[3] == DRUMS]
+    assert drawn == [(1920, 2040, 36), (2400, 2520, 42)]
+
+
+def test_drums_among_notes_without_a_part_are_told(tmp_path):
+    path = song_at(tmp_path / "song.mid")
+    for frame in (replace(BEATS, drums=True), replace(BAND, programs=(0, 73, 0))):
+        remarks = " ".join(Original(path, frame, transposed=0).remarks)
+        assert f"{path} has drums, which stay" in remarks
+        assert "more, as notes of a pitch; prepare --tracks keeps them apart" in remarks
