@@ -2,7 +2,7 @@
 
 import math
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from functools import partial
 from itertools import islice
@@ -241,7 +241,7 @@ def sample(
         sampling = medium.sampling(first.frame, request)
     for target in () if to_stdout else targets:
         check_target(target, force=force)
-    for remark in (*remarks, *(() if runs else _passed_over(kind, paths[0]))):
+    for remark in (*remarks, *(() if runs else _passed_over(kind, wanted, paths[0]))):
         message(remark)
     all_runs = load_runs(stored, "cpu", 1)
     by_label = [[run.conditioned(chosen) for run in all_runs] for chosen in labels]  # used in turn
@@ -477,14 +477,14 @@ def _media_writing(kind: str) -> list[str]:
     return [medium.name for medium in sorted(able, key=lambda m: f".{kind}" not in m.suffixes)]
 
 
-def _passed_over(kind: str, chosen: Path) -> Iterator[str]:
+def _passed_over(kind: str, labels: Collection[str], chosen: Path) -> Iterator[str]:
     """A remark if a newer run is of a medium whose files are read in a format, but not written."""
     from seqmodel.runs.content import newest_run
 
     readers = [m for m in MEDIA.values() if f".{kind}" in m.suffixes and kind not in m.formats]
     for medium in readers:
         with suppress(SeqmodelError):  # a damaged run that is not needed
-            newest = newest_run(media=[medium.name, *_media_writing(kind)])
+            newest = newest_run(media=[medium.name, *_media_writing(kind)], labels=labels)
             if newest is not None and newest[0] != chosen:
                 yield (
                     f"using {chosen}; the newest run, {newest[0]}, is of {medium.name}, which is "

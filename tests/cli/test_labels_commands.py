@@ -88,6 +88,7 @@ def test_the_newest_run_that_knows_the_label_is_chosen(call, told):
     call_ok("train", told / "data", *QUICK, *nothing, "--run", "runs/newer")
     assert "from runs/told, who ann" in call("sample", "x.mid", "--label", "who=ann").err
     assert "from runs/newer" in call("sample", "y.mid").err
+    assert call("sample", "x.ogg", "--label", "who=ann").err.startswith("x.ogg: ")
 
 
 def test_a_model_may_be_told_nothing(call, told):
