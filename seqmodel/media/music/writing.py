@@ -141,13 +141,12 @@ def velocities(
         of_level = np.isin(known, levels.numbers()[1:])
         low, high = np.where(of_level, (edges[level] + 1, edges[level + 1]), (low, high))
     chosen = dict[tuple[int, ...], NDArray[np.int64]]()  # once, since a song may be long
+    k, least, most = (1, key, key) if is_kit(frames) else (2, low, high)
     for n, cells in enumerate(like):
-        of_sound = is_kit(frames) and not known[n]
-        k, least, most = (1, key[n], key[n]) if of_sound else (2, low[n], high[n])
-        if (id(cells), k, least, most) not in chosen:
-            own = (least <= cells[k]) & (cells[k] <= most)
-            chosen[id(cells), k, least, most] = cells[:, own] if own.any() else cells
-        frame, row, loud = chosen[id(cells), k, least, most]
+        if (which := (id(cells), least[n], most[n])) not in chosen:
+            own = (least[n] <= cells[k]) & (cells[k] <= most[n])
+            chosen[which] = cells[:, own] if own.any() else cells
+        frame, row, loud = chosen[which]
         at = int(np.searchsorted(frame, begin[n]))
         some = slice(max(0, at - SEARCHED), at + SEARCHED)
         away = semitones_per_frame * abs(frame[some] - begin[n]) + abs(row[some] - key[n])
