@@ -46,9 +46,10 @@ def message(text: str) -> None:
 
 def paper_remark(preset: str | None, dataset: "Dataset") -> str:
     """A remark if the paper's preset is to train on what the paper did not; else ""."""
-    unlike = preset == "paper" and dataset.frame.onsets
+    if preset != "paper" or not dataset.frame.onsets:
+        return ""
     where = from_here(dataset.folder)
-    return f"{where} has onsets, unlike the paper's music: prepare it with --no-onsets" * unlike
+    return f"{where} has onsets, unlike the paper's music: prepare it with --no-onsets"
 
 
 def from_here(path: Path) -> Path:
