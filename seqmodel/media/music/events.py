@@ -7,7 +7,7 @@ begin at any byte; everything else is read by hand. Arithmetic is left to NumPy.
 
 import struct
 from collections.abc import Iterable, Sequence
-from functools import cached_property, lru_cache
+from functools import cached_property
 from itertools import accumulate, chain
 from operator import add
 from typing import NamedTuple
@@ -58,8 +58,7 @@ class Track(NamedTuple):
     rest: int
 
 
-@lru_cache(1)
-def _common_sizes(data: bytes) -> list[bytes]:
+def common_sizes(data: bytes) -> list[bytes]:
     """As in `COMMON_SIZES`, the sizes of the events that would begin at each byte, also of metas.
 
     0 also for what ends a track, has more than 127 bytes, or a delta of more than two.
@@ -77,11 +76,11 @@ def _common_sizes(data: bytes) -> list[bytes]:
     return common
 
 
-def find_events(data: bytes, position: int, stop: int) -> Track:
-    """Find the events in data[position:stop]."""
+def find_events(data: bytes, sizes: list[bytes], position: int, stop: int) -> Track:
+    """Find the events in data[position:stop]; `sizes` are the `common_sizes` of `data`."""
     start, outcome, ends, width, rest = position, NO_END, list[int](), 0, 0
     while position < stop and outcome == NO_END:
-        common = _common_sizes(data)[width]
+        common = sizes[width]
         while (size := common[position]) and (end := position + size) <= stop:
             ends.append(end)
             position = end
@@ -282,7 +281,7 @@ class Events:
             key, begins, number = key[ending], begins[ending], number[ending]
         ends = np.flatnonzero((key[1:] == key[:-1]) & begins[:-1] & (close | ~begins[1:]))
         found = np.array([number[ends], number[ends + 1], key[ends]])
-        left = ~np.isin(strikes[0], found[0]) if hits else slice(0)
+        left = ~np.isin(strikes[0], found[0]) if hits else slice(0)  # `isin` sorts all the same
         return np.append(found, strikes[:, left], axis=1)
 
     def legacy_ends(self) -> list[int]:

@@ -287,12 +287,12 @@ def _find_tracks(
 
     No more than announced: the rest may be an earlier file's.
     """
-    tracks, end = list[smf.Track](), position
+    tracks, end, sizes = list[smf.Track](), position, smf.common_sizes(data)
     expected = declared or len(data)  # 0: its writer never updated the header
     while len(tracks) < expected and 0 <= position <= len(data) - 8:
         size = int.from_bytes(data[position + 4 : position + 8])
         if data[position : position + 4] == b"MTrk":
-            track, position = _find_track(data, position + 8, size, repairs)
+            track, position = _find_track(data, sizes, position + 8, size, repairs)
             tracks.append(track)
             end = position
         else:
@@ -317,15 +317,17 @@ def _chunks(data: bytes, start: int) -> bytes:
     return data[start:end]
 
 
-def _find_track(data: bytes, start: int, size: int, repairs: Counter[str]) -> tuple[smf.Track, int]:
+def _find_track(
+    data: bytes, sizes: list[bytes], start: int, size: int, repairs: Counter[str]
+) -> tuple[smf.Track, int]:
     """The track whose events begin at `start`, and the position of the next chunk."""
     stop = min(start + size, len(data))
-    track = smf.find_events(data, start, stop)
+    track = smf.find_events(data, sizes, start, stop)
     if track.outcome != smf.ENDED and stop < len(data) and not data[stop : stop + 4].isalpha():
         # No end of track, and no chunk where the length points: the length is wrong.
         repairs["track longer than it says"] += 1
         following = data.find(b"MTrk", stop)
-        track = smf.find_events(data, start, following if following > 0 else len(data))
+        track = smf.find_events(data, sizes, start, following if following > 0 else len(data))
         stop = track.position
     elif track.outcome == smf.ENDED:
         following = data.find(b"MTrk", track.position, stop + 3)
