@@ -2,6 +2,7 @@
 
 import io
 from dataclasses import replace
+from functools import partial
 
 import mido
 import numpy as np
@@ -22,6 +23,7 @@ from seqmodel.media.samples import SampleRequest
 
 PLAIN = PianoRollFrames(Grid.of_beats(4))
 SILENCE = np.zeros((8, 176), np.uint8)
+TENTHS = Grid.of_seconds("0.1")
 PARTS = replace(BEATS, marks={"part": Levels.of_names(("high", "low"))}, programs=(40, 32))
 
 
@@ -113,11 +115,18 @@ def test_notes_and_what_lies_below_above_and_between(melody):
 
 @pytest.mark.parametrize("channel", [3, 9])
 def test_percussion_is_no_line(melody, channel):
-    """Woodblocks and drums over a tune were its top line; alone, they are the line there is."""
+    """Woodblocks and drums over a tune were its top line; alone, they are the line there is.
+
+    A tune's last note may be a woodblock's.
+    """
     file, line = mido.MidiFile(melody), free_of(melody, below=True)
-    program = (0, mido.Message("program_change", program=115, channel=channel))
-    hits = [program, *notes([(k, k + 1, 100) for k in range(6)], step=48, channel=channel)]
-    save(melody, [hits, timed(file.tracks[0])], division=48)
+    change = partial(mido.Message, "program_change")
+    hits = [
+        (0, change(program=115, channel=channel)),
+        *notes([(k, k + 1, 100) for k in range(6)], step=48, channel=channel),
+    ]
+    tune = [(0, change(program=0)), *timed(file.tracks[0]), (240, change(program=115))]
+    save(melody, [hits, tune], division=48)
     frame, options = replace(PLAIN, drums=True), {"below": True}
     np.testing.assert_array_equal(FilledPiece(melody, frame, options).free, line)
     save(melody, [hits], division=48)
@@ -451,6 +460,19 @@ def test_a_filled_song_is_heard_at_its_tempos(tmp_path, options, seconds):
     (_, _, first, _), (second, *_) = picture.boxes + picture.given
     assert (picture.seconds, picture.width) == (seconds, 32)
     assert (first, second) == pytest.approx((16 if options else 32 * 2 / 3,) * 2)
+
+
+@pytest.mark.parametrize(
+    ("division", "grid", "beat"), [(1, BEATS.grid, 250_000), (0xE728, TENTHS, 500_000)]
+)
+def test_the_tempo_after_a_part_of_a_tick_or_in_time_code(tmp_path, division, grid, beat):
+    """The tick in which the primer ends has begun; 25 frames a second are no beats."""
+    path = save(tmp_path / "a.mid", [[tempo(0, 250_000)], notes([(0, 400, 60)])])
+    data = path.read_bytes()
+    path.write_bytes(data[:12] + division.to_bytes(2) + data[14:])
+    request = SampleRequest("mid", prime=path, prime_frames=1)
+    MusicSampling(replace(BEATS, grid=grid), request).write(file := io.BytesIO(), [SILENCE])
+    assert read(file.getvalue()).tracks[0][0].tempo == beat
 
 
 def test_drawing_again_goes_on_where_the_last_drawing_is(song):
