@@ -27,7 +27,7 @@ PEDAL = b"".join(bytes([0, 0xB0, 64, value]) for value in (10, 64, 100, 0, 127, 
 SONG = midi_file(
     tempo(0, 500_000) + meta(0x58, 6, 3, 24, 8) + meta(0x59, 0xFD, 1) + meta(0x59, 9, 0)
     + meta(0x58, 4, 9, 24, 8) + tempo(480, 400_000) + meta(0x59, 2, 0),
-    meta(0x03, *b" Lead ") + program(73) + note(0, 100) + program(40) + PEDAL + note(0, 100)
+    meta(0x03, *b" Ch\x9cur ") + program(73) + note(0, 100) + program(40) + PEDAL + note(0, 100)
     + meta(0x03, *b"Other"),
     program(4, 2) + note(0, 480, channel=2) + note(0, 0, channel=2) + note(0, 60, channel=9),
     note(0, 60, pitch=30, channel=2),
@@ -35,12 +35,12 @@ SONG = midi_file(
 
 
 def test_parts_programs_keys_and_pedal():
-    """Two programs of a part, one of another track, impossible signatures, half pedalling."""
+    """Two programs of a part, another track's, a name in cp1252, odd signatures, half pedalling."""
     score = read_score(SONG)
     assert (score.meters, score.keys, score.pedal) == (((0, 6, 8),), ("Cm", "D"), 2)
     names = ("track", "name", "channel", "programs", "notes")
     assert [tuple(part[name] for name in names) for part in parts_of(score)] == [
-        (2, "Lead", 1, [74, 41], 2),
+        (2, "Chœur", 1, [74, 41], 2),
         (3, "", 3, [5], 2),
         (3, "", 10, [], 1),
         (4, "", 3, [5], 1),
@@ -147,6 +147,14 @@ def test_a_lag_counts_as_frames_are_read():
     late = at([120 * k + 50 for k in range(1, 60)])
     in_beats, in_seconds = (timing_of(late, grid=g) for g in (FOUR, Grid.of_seconds("0.125")))
     assert (in_beats.to_json()["on_grid"], in_seconds.to_json()["on_grid"]) == (1, 0)
+
+
+def test_hits_that_nothing_ends_are_compared_with_those_before():
+    """They are read last; two of a drum in one frame ask for a finer grid all the same."""
+    hits = note(0, 5, 36, 9) + note(0, 5, 38, 9) + bytes([5, 0x99, 36, 64])
+    timing = Timing(PianoRollFrames(FOUR, kit=True))
+    timing.add(read_score(midi_file(hits), hits=True))
+    assert vars(timing)["_merged"][FOUR] == 1
 
 
 @pytest.mark.parametrize("name", REAL)
