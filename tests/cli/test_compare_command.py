@@ -18,6 +18,8 @@ import pytest
 from calling import ENVIRONMENT, PATIENCE, call_ok, call_refused, children, start, told, waited
 from forking import LOADS_ANEW
 
+from seqmodel.cli.compare import status_lines
+from seqmodel.experiment.folder import Counts
 from seqmodel.experiment.search import paper_rates
 from seqmodel.runs.folder import read_metrics
 
@@ -245,6 +247,14 @@ def test_status_shows_what_another_process_runs(data, call):
     assert lines[0] == "data/gru: 0 of 2 trials, 0 of 3 seeds"
     assert re.match(r"running: data/gru/trial-0  \d+%  \d+/100000", lines[1])
     assert lines[2].startswith("0/4 runs done, about ")
+
+
+def test_a_winner_that_is_not_scored_is_not_done():
+    """Although all runs are trained: the same command still has its table to write."""
+    cell = {"cell": "data/gru", **Counts(2, 2, 1, 0)._asdict(), "best_valid_nats_per_frame": None}
+    status = {"runs": 2, "done": 2, "cells": [cell], "running": [], "seconds_left": None}
+    told = "2/2 runs done, none in progress: run the same command to resume"
+    assert status_lines(status)[-1] == told
 
 
 def test_a_varied_rate_is_trained_and_a_tuned_setting_is_drawn_in_its_range(call, data):

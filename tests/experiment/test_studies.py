@@ -127,8 +127,9 @@ def test_the_folder_here_has_its_own_name(tmp_path, monkeypatch):
     assert name_in(open_storage(tmp_path, None), Path(), "sqlite://") == tmp_path.name
 
 
-def test_the_status_tells_what_is_trained(studies, tmp_path):
-    """Guards against figures that are lost."""
+def test_the_status_tells_what_is_trained(studies, tmp_path, monkeypatch):
+    """Guards against figures that are lost, and time for what is trained already."""
+    monkeypatch.setattr("seqmodel.experiment.studies.seconds_left", lambda left, *_: left)
     trials = studies.trials(studies.plan.cells()[0])
     tell(trials, 5.0, 2.0, 6.0, 4.0)
     worker = new_name(tmp_path)
@@ -146,6 +147,7 @@ def test_the_status_tells_what_is_trained(studies, tmp_path):
     assert unheard["epoch"] == 20.5
     assert [running[name] for name in ("run", "epoch", "epochs")] == ["tiny/gru/trial-4", 21, 40]
     assert running["best_valid_nats_per_frame"] == 1.75
+    assert status["seconds_left"] == pytest.approx(2 - 21 / 40)
     (told,) = status["cells"]
     assert (told["best_valid_nats_per_frame"], status["done"], status["runs"]) == (2.0, 4, 6)
     assert status_of(studies, tmp_path)["running"] == []  # its process no longer holds the lock
