@@ -297,6 +297,8 @@ def test_the_newest_run_that_can_write_the_file_is_taken(
         result = call("sample", name, "--length", 5, "--force")
         assert result.err.startswith(remark or f"{name}: ")
         assert result.err.endswith(f" from runs/{newest}\n")
+    named = call_ok("sample", "p.ogg", "--run", "runs/2", "--length", 5, "--force")
+    assert named.err.startswith("p.ogg: ")
     says = "runs/2 was trained on music (88 notes, 4 steps per beat), which cannot be written as "
     says += "raw: use one of mid, wav, flac, ogg, mp3, npy, png, or another run with --run"
     call_refused("sample", "p.raw", "--run", "runs/2", says=says, status=2)
