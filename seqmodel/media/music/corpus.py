@@ -151,7 +151,9 @@ class MusicCorpus:
                 marks[name] = Levels.of(counts) if counts.any() else levels
         metres, tempos = self._train_metres.most_common(1), self._train_tempos
         parts = len(marks["part"].names) if "part" in marks else 0
-        commonest = tuple(_program(self._programs, part) for part in range(1, parts + 1))
+        programs = self._programs.items()
+        played = {key: count for key, count in programs if frame.drums or key[1] != DRUMS}
+        commonest = tuple(_program(played, part) for part in range(1, parts + 1))
         return replace(
             frame,
             metre=metres[0][0] if metres else frame.metre,

@@ -43,15 +43,17 @@ def sample(kind, frames, frame=BAND, **options):
     return file.getvalue()
 
 
-@pytest.mark.parametrize(("pitched", "program"), [(1, DRUM_PART), (9, 33)])
-def test_a_part_is_drums_if_nearly_all_its_notes_are(tmp_path, pitched, program):
-    """Guards against drums that pass for a piano, and a bass that a few drums turn into one."""
+@pytest.mark.parametrize(
+    ("drums", "pitched", "program"), [("keep", 1, DRUM_PART), ("keep", 9, 33), ("drop", 1, 33)]
+)
+def test_a_part_is_drums_if_nearly_all_its_notes_are(tmp_path, drums, pitched, program):
+    """Guards drums that pass for a piano, and a bass that few drums, or dropped ones, make drums."""
     hits = notes(((k, k + 1, 36) for k in range(40)), step=120, channel=DRUMS)
     bass = [(0, mido.Message("program_change", program=33))]
     bass += notes(((k, k + 1, 40) for k in range(pitched)), step=120)
     names = [[(0, mido.MetaMessage("track_name", name=name))] for name in ("low", "low end")]
     save(tmp_path / "in" / "train" / "a.mid", [names[0] + hits, names[1] + bass])
-    settings = MUSIC.settings({"drums": "keep", "parts": "low"})
+    settings = MUSIC.settings({"drums": drums, "parts": "low"})
     noise.prepared(tmp_path / "in", tmp_path / "data", settings)
     frame = open_dataset(tmp_path / "data").frame
     assert [part.program for part in frame.parts] == [program]
