@@ -25,8 +25,8 @@ def kind_of(path: Path) -> str:
         raise SeqmodelError(f"{path}: no such file or folder")
     hint = "; name one in it" if path.is_dir() else ""
     raise SeqmodelError(
-        f"{path} is neither a media file that can be inspected nor a prepared dataset nor a run "
-        f"folder{hint}"
+        f"{path} is neither a media file that can be inspected nor a prepared dataset nor a "
+        f"run{hint}"
     )
 
 

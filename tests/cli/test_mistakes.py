@@ -127,7 +127,7 @@ sample /dev/full --format mid --force --run {run} -> 1 /dev/full is a device or 
 sample o.mid --tempo 3 --run {run} -> 2 --tempo must be at least 4 (see seqmodel sample --help)
 sample o.mid --run {bad}/no-checkpoint -> 1 {bad}/no-checkpoint has no checkpoint
 inspect {bad}/nope -> 1 {bad}/nope: no such file or folder
-inspect {bad}/empty -> 1 {bad}/empty is neither ... nor a run folder; name one in it
+inspect {bad}/empty -> 1 {bad}/empty is neither ... nor a run; name one in it
 inspect {bad}/song.m4a -> 1 ... convert it first: ffmpeg -i {bad}/song.m4a
 inspect {bad}/text.mid --plot new/p.png -> 1 new/p.png: there is no folder new; create it first
 inspect {bad}/changed-data -> 1 {bad}/changed-data is damaged: {music}/valid/2.mid
@@ -221,7 +221,7 @@ compare {data} --params 900 --vary params=900,1800
     -> 2 params is varied and set for all: leave one out
 compare {data} --search paper --vary learning_rate=0.001,0.01
     -> 2 --search paper tries rates, but learning_rate is varied: use none
-compare {data} --params 900 --tune hidden=2..4 -> 2 --hidden and --params exclude each other
+compare {data} --params 900 --tune hidden=2..4 -> 2 hidden and --params exclude each other
 compare {data} --tune dropout=0..1 -> 2 --dropout must be below 1, not 1.0
 train {data} --valid-every often
     -> 2 --valid-every must be auto, epoch, a number of updates, or minutes like 10m

@@ -259,7 +259,9 @@ class Music(Medium):
 
     def prepare_remarks(self, manifest: Mapping[str, Any]) -> list[str]:
         remarks = [str(remark) for remark in manifest.get("grid_remarks", [])]
-        if unused := [name for name, notes in manifest.get("parts", {}).items() if not notes]:
+        parts = manifest.get("parts", {})
+        unused = [name for name, notes in parts.items() if not notes]
+        if unused and any(parts.values()):  # or there is no train
             names = ", ".join(unused)
             remarks.append(
                 f"no note in train belongs to {names}; `seqmodel inspect FILE` lists a file's parts"

@@ -164,8 +164,8 @@ class Original:
             if free < sum(not self._track_named(name)[1] for name in named):
                 left = plural(free, "free channel") if free else "no free channels"
                 self.remarks.append(
-                    f"{path} has {left} for new tracks: other drawn notes have the channel, and so "
-                    "the instrument, of most notes of their part, or that they replace or continue"
+                    f"{path} has {left} for new tracks: further drawn parts share the channel, and "
+                    "so the instrument, of the file's notes of their part, or of those they replace"
                 )
 
     def _track(self, text: str) -> int:

@@ -70,9 +70,8 @@ class Tally(NamedTuple):
             "sound",
             "dropped": f"dropped {self.dropped:,} {of} that fill no frame; prepare --short-notes "
             "keep, or a finer grid, keeps them",
-            "shared": f"merged {self.shared:,} {of} that begin on a key which already sounds in "
-            "another part: one remains, of the part that struck it last, or of the first in the "
-            "same frame",
+            "shared": f"another part already sounds on the key of {self.shared:,} {of}: the key "
+            "belongs to the part that struck it last, or to the first in the same frame",
             "merged": f"merged {self.merged:,} {of} that {how} keeps them apart",
         }
         return [line for name, line in lines.items() if getattr(self, name)]

@@ -47,7 +47,7 @@ def sample(kind, frames, frame=BAND, **options):
     ("drums", "pitched", "program"), [("keep", 1, DRUM_PART), ("keep", 9, 33), ("drop", 1, 33)]
 )
 def test_a_part_is_drums_if_nearly_all_its_notes_are(tmp_path, drums, pitched, program):
-    """Guards drums that pass for a piano, and a bass that few drums, or dropped ones, make drums."""
+    """Guards drums that pass for a piano, and a bass that few or dropped drums turn into drums."""
     hits = notes(((k, k + 1, 36) for k in range(40)), step=120, channel=DRUMS)
     bass = [(0, mido.Message("program_change", program=33))]
     bass += notes(((k, k + 1, 40) for k in range(pitched)), step=120)

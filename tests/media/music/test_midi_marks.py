@@ -448,6 +448,8 @@ def test_parts_of_one_track_go_by_their_instruments(tmp_path):
         remarks[0]
         == "no note in train belongs to banjo, flute; `seqmodel inspect FILE` lists a file's parts"
     )
+    without_train = {**manifest, "parts": dict.fromkeys(manifest["parts"], 0)}
+    assert MUSIC.prepare_remarks(without_train) == remarks[1:]
     _, manifest = prepared_parts(tmp_path, parts="bass,trumpet,piano")
     assert manifest["parts"] == {"bass": 1, "trumpet": 1, "piano": 1}
 
