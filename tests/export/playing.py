@@ -104,8 +104,15 @@ class Player(Chrome):
         folder.mkdir()
         self.download_to(folder)
         self.click(f"[data-suffix{kind and f'={kind}'}]")
-        (file,) = waited(lambda: [*folder.glob("*.mid"), *folder.glob("*.wav")])
-        return io.BytesIO(file.read_bytes())
+        (data,) = waited(  # a file is empty before it is there
+            lambda: [
+                data
+                for kind in ("mid", "wav")
+                for file in folder.glob(f"*.{kind}")
+                if (data := file.read_bytes())
+            ]
+        )
+        return io.BytesIO(data)
 
     def slow_down(self, milliseconds):
         """Let each frame, or block of samples, take so long to draw."""

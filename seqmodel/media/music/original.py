@@ -117,7 +117,7 @@ class Original:
         off_keys = (pitch < LOWEST_PITCH) | (pitch > HIGHEST_PITCH)
         end = np.where(of_drums[placed.chosen], placed.begin + 1, placed.end)
         rows = np.stack([placed.chosen, placed.begin, end, placed.row], axis=1).tolist()
-        stays = np.zeros_like(of_drums) if kit else (of_drums & ~apart) | off_keys
+        stays = np.zeros_like(of_drums) if kit else (of_drums & (not apart)) | off_keys
         self._cells = {n: (begin, end, row) for n, begin, end, row in rows if not stays[n]}
         """For each replaceable note, the first frame, the one after the last, and the row; the
         two are equal if it fills no frame. Drums count as having one frame."""
