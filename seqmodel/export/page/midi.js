@@ -1,7 +1,6 @@
 /* What was played, as a standard MIDI file. */
 
 const TICKS_PER_BEAT = 480;
-const DRUMS = 128; /* stands for the program of a part on channel 10 */
 const TEXT = new TextEncoder();
 
 /* The bytes of a file of notes {key, first, late, last, velocity, part, given}, in frames. Bars
@@ -21,17 +20,18 @@ function midiFile(notes, paces, pieces, { grid, parts }) {
     [tick(first), 1, [0xff, 0x58, 4, beats, log2Unit, 24, 8]]);
   const tracks = [[[...tempo, ...bars], "tempo"]];
   const prefix = notes.some(({ given }) => given) ? "drawn" : ""; /* as in files of the command */
-  const drawn = parts.map(({ name, program }) => [`${prefix} ${name}`.trim(), program]);
+  const drawn = parts.map(({ name, program, drums }) =>
+    [`${prefix} ${name}`.trim(), drums ? null : program, drums]);
   if (!parts.length) drawn.push([prefix, null]);
   const trackOf = ({ given, part }) => (given ? 0 : part || drawn.length);
-  for (const [number, [name, program]] of [["given", null], ...drawn].entries()) {
-    const channel = program === DRUMS ? 9 : CHANNELS[number];
+  for (const [number, [name, program, drums]] of [["given", null], ...drawn].entries()) {
+    const channel = drums ? 9 : CHANNELS[number];
     const own = notes.filter((note) => trackOf(note) === number);
     const events = own.flatMap(({ key, first, late, last, velocity }) => [
       [tick(first + late), 1, [0x90 | channel, key + LOWEST_PITCH, velocity]],
       [Math.max(tick(last), tick(first + late) + 1), 0, [0x80 | channel, key + LOWEST_PITCH, 0]],
     ]);
-    if (program !== null && program !== DRUMS) events.push([0, 0, [0xc0 | channel, program]]);
+    if (program !== null) events.push([0, 0, [0xc0 | channel, program]]);
     if (own.length) tracks.push([events, name]);
   }
   const head = [...bytes(1, 2), ...bytes(tracks.length, 2), ...bytes(division, 2)];

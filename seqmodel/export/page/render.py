@@ -16,6 +16,7 @@ from seqmodel.media.music.frames import PianoRollFrames
 from seqmodel.media.music.grid import DEFAULT_BPM
 from seqmodel.media.music.kit import SOUNDS
 from seqmodel.media.music.metre import COMMON_TIME, Units
+from seqmodel.media.music.parts import DRUMS
 from seqmodel.media.music.writing import FINE_DIVISION, delays, frames_late
 from seqmodel.media.words import epochs_text
 from seqmodel.outputs.notes import NotesOutput
@@ -181,7 +182,8 @@ def _marks(frame: PianoRollFrames) -> dict[str, Any]:
         most = delays(1.0, ticks) / ticks  # so that notes stay in their frame, as in files
         values["timing"][1:] = frames_late(values["timing"][1:]).clip(-most, most)
     marks = [(name, of_level.tolist()) for name, of_level in values.items()]
-    return {"marks": marks, "parts": [part._asdict() for part in frame.parts]}
+    parts = [{**part._asdict(), "drums": part.program == DRUMS} for part in frame.parts]
+    return {"marks": marks, "parts": parts}
 
 
 def _tempo(frame: PianoRollFrames) -> int:

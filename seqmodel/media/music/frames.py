@@ -158,7 +158,10 @@ def given_notes(notes: NDArray[np.int64], given: NDArray[np.bool_]) -> NDArray[n
 
 
 def drums_in(frames: NDArray[np.uint8], parts: Sequence[Part] = ()) -> NDArray[np.bool_]:
-    """Which sounding notes (T, 88) are of parts that are drums; of a kit (T, 47), all."""
+    """Which sounding notes (T, 88) are of parts that are drums; of a kit (T, 47), all.
+
+    Part 0, unknown, counts as the last, as in `split_tracks`.
+    """
     are_drums = [part.program == DRUMS for part in (*parts[-1:], *parts)]
     if not any(are_drums):
         return np.broadcast_to(np.bool_(is_kit(frames)), sounding(frames).shape)

@@ -62,7 +62,7 @@ from seqmodel.media.music.metre import (
 from seqmodel.media.music.midi import Score
 from seqmodel.media.music.original import Original
 from seqmodel.media.music.parts import are_tuned
-from seqmodel.media.music.placing import in_frames
+from seqmodel.media.music.placing import PlacedNotes, in_frames
 from seqmodel.media.music.writing import check_sound, frame_times, midi_bytes, write_music
 from seqmodel.media.samples import (
     Filling,
@@ -350,7 +350,7 @@ class ReadFile:
 
     Attributes:
         frames: (T, 88), or (T, 176) with onsets, and more with marks.
-        score, tuned: of a MIDI file, and (T, 88) its notes that `are_tuned`; else None.
+        placed, score: of a MIDI file, else None.
         transposed: semitones by which it was transposed to move its tonic to C.
         tempo: beats per minute: its first, or else the usual one.
         metre: (frame, metre) of each time signature: the one asked for, or its own.
@@ -363,14 +363,13 @@ class ReadFile:
         self.path, self.transposed = path, 0
         self.tempo = frame.tempo or DEFAULT_BPM
         self.score: Score | None = None
-        self.tuned: NDArray[np.uint8] | None = None
+        self.placed: PlacedNotes | None = None
         with naming(f"--{option} {path}", for_run=True):
             if path.suffix.lower() == ".npy":
                 self.frames, _ = load_roll(path, frame)
             else:
-                self.frames, _, self.transposed, placed = load_midi(path, frame, onsets=onsets)
-                self.score = placed.score
-                self.tuned = placed.roll_of(are_tuned(placed.score)[placed.chosen])
+                self.frames, _, self.transposed, self.placed = load_midi(path, frame, onsets=onsets)
+                self.score = self.placed.score
         if self.score and not self.score.smpte:
             self.tempo = 60e6 / int(self.score.tempo[0])
         stated = metre_of(self.score, self.frames, frame.grid)
@@ -493,8 +492,9 @@ class FilledPiece(ReadFile):
             free &= within
         if options.get("below") or options.get("above"):
             roll = sounding(self.frames)
-            if self.tuned is not None and self.tuned.any():
-                roll = self.tuned
+            if (placed := self.placed) is not None:
+                tuned = placed.roll_of(are_tuned(placed.score)[placed.chosen])
+                roll = tuned if tuned.any() else roll
             bottom, top = _outer_lines(roll)
             if options.get("below"):
                 free &= np.arange(NOTES) < top[:, None]
