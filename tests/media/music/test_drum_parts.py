@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from kept_files import BEATS, DRUMS, read, song_at, stretch
 from kept_files import notes_of as notes_in
-from midi_tracks import notes, save
+from midi_tracks import note, notes, save
 from onsets import marked
 
 from seqmodel.data.dataset import open_dataset
 from seqmodel.media.marks import Levels
 from seqmodel.media.music.corpus import load_midi
-from seqmodel.media.music.frames import PianoRollFrames, marks_in
+from seqmodel.media.music.frames import PianoRollFrames, drums_in, marks_in
 from seqmodel.media.music.grid import Grid
 from seqmodel.media.music.medium import MUSIC
 from seqmodel.media.music.original import Original
@@ -58,6 +58,8 @@ def test_a_part_is_drums_if_nearly_all_its_notes_are(tmp_path, drums, pitched, p
     frame = open_dataset(tmp_path / "data").frame
     assert [part.program for part in frame.parts] == [program]
     assert PianoRollFrames.from_json(frame.to_json()) == frame
+    with pytest.raises(ValueError, match="from 0 to 128"):
+        PianoRollFrames.from_json({**frame.to_json(), "programs": [DRUM_PART + 1]})
 
 
 @pytest.mark.parametrize("semitones", [0, 5])
@@ -103,6 +105,40 @@ def test_drawn_drums_replace_those_of_the_file(tmp_path, into):
     assert notes_in(after.tracks[3]) == [each for each in hits if not 1920 <= each[0] < 3840]
     drawn = [each[:3] for each in notes_in(after.tracks[1 if into else 4]) if each[3] == DRUMS]
     assert drawn == [(1920, 2040, 36), (2400, 2520, 42)]
+
+
+def test_a_long_hit_neither_cuts_nor_moves_those_drawn_after_it(tmp_path):
+    """Guards hits of a key that another still seems to hold: a drum is struck, not held."""
+    long = note(0, 3840, 36, DRUMS)
+    path = save(tmp_path / "long.mid", [[(0, mido.MetaMessage("track_name", name="Kit")), *long]])
+    drawn = frames_of([(18, 19, 36), (20, 21, 36)], 32)
+    after = read(Original(path, BAND, transposed=0).with_drawn(drawn, stretch(32, 16, 32)))
+    assert notes_in(after.tracks[0]) == [(0, 3840, 36, DRUMS)]
+    assert notes_in(after.tracks[1]) == [(2160, 2280, 36, DRUMS), (2400, 2520, 36, DRUMS)]
+
+
+@pytest.mark.parametrize("free", [1, 2])
+def test_drums_take_no_free_channel(tmp_path, free):
+    """Guards the line on channels to be shared, of a run with two parts that are not drums."""
+    melodic = [channel for channel in range(16) if channel != DRUMS][free:]
+    path = save(tmp_path / "a.mid", [note(0, 960, 60, channel) for channel in melodic])
+    (*told,) = Original(path, BAND, transposed=0).remarks
+    assert [f"has {free} free channel for new tracks" in each for each in told] == [True] * (
+        2 - free
+    )
+
+
+def test_a_key_is_that_of_the_pitches_and_no_part_is_the_last():
+    """Guards a tonic found in drums, and drums that the model leaves to no part."""
+    frames = frames_of([(k, k + 1, key) for k in range(8) for key in (42, 46, 37)])
+    for key in (60, 64, 67):
+        frames[:, key - 21], frames[0, 88 + key - 21] = 1, 1
+        marks_in(frames)["part"][:, key - 21] = 2
+    _, _, lead, _ = read(sample("mid", frames, key="D")).tracks
+    assert {each[2] for each in notes_in(lead)} == {62, 66, 69}
+    marks_in(frames)["part"][:] = 0
+    assert not drums_in(frames, BAND.parts).any()
+    assert drums_in(frames, BAND.parts[::-1]).sum() == 8 * 6
 
 
 def test_drums_among_notes_without_a_part_are_told(tmp_path):
