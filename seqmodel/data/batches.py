@@ -109,18 +109,16 @@ def load(
     width = frame.rows_per_frame * math.prod(frame.row_shape)
     stored = np.zeros((T, len(indices), width), frame.row_dtype)
     for k, i in enumerate(indices.tolist()):
-        piece = split.read_rows(i, *rows).reshape(-1, width)
-        stored[: len(piece), k] = piece
+        piece = split.read_rows(i, *rows)
+        if variants is not None:
+            piece = frame.vary(piece, int(variants[k]))
+        stored[: len(piece) // frame.rows_per_frame, k] = piece.reshape(-1, width)
     decoded: NDArray[Any] = frame.decode(stored.reshape(-1, *frame.row_shape))
     frames = decoded.reshape(T, len(indices), frame.frame_size)
     marks = {
         name: numbers.reshape(T, len(indices), -1)
         for name, numbers in frame.marks_of(stored.reshape(-1, *frame.row_shape)).items()
     }
-    if variants is not None:
-        for k, variant in enumerate(variants.tolist()):
-            for varied in (frames, *marks.values()):
-                varied[:, k] = frame.vary(varied[:, k], variant)
     if begin:
         return Batch(frames, lengths, marks=marks)
     return Batch(frames, lengths, split.metres(indices), marks, split.labels(known, indices))

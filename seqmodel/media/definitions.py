@@ -274,9 +274,9 @@ class FrameDefinition(Protocol):
         """Adjust the stored rows of an excerpt's first frame so that they can begin a piece."""
         return rows
 
-    def vary(self, frames: "NDArray[Any]", variant: int) -> "NDArray[Any]":
-        """Frames (T, F) transposed or the like; `variant` is one of `variants`."""
-        return frames
+    def vary(self, rows: "NDArray[Any]", variant: int) -> "NDArray[Any]":
+        """Stored rows transposed or the like; `variant` is one of `variants`."""
+        return rows
 
     def metres(self, facts: Mapping[str, Any]) -> "NDArray[np.int64] | None":
         """(G,) a piece's metres as integers, from `Piece.facts`; None if the medium has none.

@@ -102,7 +102,7 @@ def test_it_sounds_lights_its_keys_and_falls_silent(chrome, page):
 def test_a_page_is_small_always_the_same_and_all_of_it_has_a_name(chrome, page, piano):
     """Guards screen readers, and what the page's policy allows."""
     chrome.open(page)
-    assert page.stat().st_size < 167_000
+    assert page.stat().st_size < 169_000
     assert export_page(piano, seed=1) == page.read_bytes()
     policy = chrome.run("document.querySelector('meta[http-equiv]').content")
     assert policy.startswith("default-src 'none'; style-src 'sha256-")
@@ -174,14 +174,22 @@ def test_learned_marks_are_played_and_saved(chrome, tmp_path, make_run, write_pa
     )
     assert sorted(n[4] for n in ours) == pytest.approx(sorted(late))
     seconds = 60 / 120 / 4
-    played = [[seconds * (first + by), pitch] for first, _, pitch, _, by, _ in ours]
+    played = [[seconds * (first + by), pitch, part == 2] for first, _, pitch, _, by, part in ours]
     silence = "({ getChannelData: () => new Float32Array(1), sampleRate: 8000 })"
     chrome.run(f"(page.sound.record = async (all) => (window.saved = all, {silence}), 0)")
     chrome.run("page.player.file('wav', true).then(() => 0)")
-    saved = chrome.run("saved.map(([pitch, , time]) => [time, pitch])")
-    assert saved == [[pytest.approx(max(0, time)), pitch] for time, pitch in played]
-    times = chrome.run("struck.map(([pitch, , time]) => [time - page.player.startTime, pitch])")
-    assert times[: len(ours)] == [[pytest.approx(time), pitch] for time, pitch in played]
+    saved = chrome.run("saved.map(([pitch, , time, , drum]) => [time, pitch, drum])")
+    assert saved == [[pytest.approx(max(0, time)), *of] for time, *of in played]
+    seconds = "time - page.player.startTime"
+    times = chrome.run(f"struck.map(([pitch, , time, drum]) => [{seconds}, pitch, drum])")
+    assert times[: len(ours)] == [[pytest.approx(time), *of] for time, *of in played]
+    loudest = """Promise.all([[36, true], [36, false], [90, true]].map(async ([pitch, drum]) => {
+      const hit = [pitch, 100, 0, 0.5, drum];
+      const sound = await new Instrument().record([hit]);
+      return Math.max(...sound.getChannelData(0).map(Math.abs)); }))"""
+    kick, bass, nothing = chrome.run(loudest)
+    assert kick != bass
+    assert min(kick, bass) > 0.01 > nothing == 0
     file = mido.MidiFile(file=chrome.saved(tmp_path / "saved"))
     names = [track.name.encode("latin-1").decode() for track in file.tracks]
     assert names == ["tempo", "Flöte", "other"]

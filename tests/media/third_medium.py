@@ -35,8 +35,8 @@ class Letters(FrameDefinition):
     def canonical(self, rows):
         return rows.tobytes()
 
-    def vary(self, frames, variant):
-        return frames[:, ::-1] if variant else frames  # A and T swap places, as do C and G
+    def vary(self, rows, variant):
+        return np.where(rows, 5 - rows, 0) if variant else rows  # A for T, C for G
 
     def to_json(self):
         return {}

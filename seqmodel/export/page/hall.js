@@ -16,8 +16,8 @@ class Hall extends Sound {
     mixed.connect(this.output).connect(this.master);
   }
 
-  /* Two channels of samples in which [pitch, velocity, begin, end] are struck and released at these
-     seconds. A few notes at a time are rendered without the hall, since a context slows down with
+  /* Two channels of samples in which [pitch, velocity, begin, end, isDrum] are struck and released at
+     these seconds. A few notes at a time are rendered without the hall, since a context slows down with
      each note that it knows of; the sum is then played in the hall. */
   async record(notes) {
     const span = (some) => some.reduce((most, [, , , end]) => Math.max(most, end), 0) + DYING_SECONDS;
@@ -34,8 +34,8 @@ class Hall extends Sound {
       const dry = offlineInstrument(span(some) - from);
       dry.input.disconnect();
       dry.input.connect(dry.context.destination);
-      for (const [pitch, velocity, begin, end] of some)
-        dry.strike(pitch, velocity, begin - from).release(end - from);
+      for (const [pitch, velocity, begin, end, isDrum] of some)
+        dry.strike(pitch, velocity, begin - from, isDrum).release(end - from);
       const played = await dry.context.startRendering();
       const first = Math.round(from * RECORDED_RATE);
       for (const channel of [0, 1]) {

@@ -1,19 +1,11 @@
-/* The drum kit: its sounds as keys, each a decaying tone and noise, following the rule and the
-   SOUNDS of seqmodel/media/music/kit.py. */
-
-const LOWEST_PITCH = 35;
-const CHANNELS = [9, 9];
-const OCTAVE = 2;
-const KEYS = SOUNDS.map(([name], key) => {
-  const width = 1 / SOUNDS.length;
-  return { left: key * width, width, kind: "sound", name, label: name };
-});
+/* The drum kit: each sound a decaying tone and noise, following the rule and the SOUNDS, here by MIDI
+   key, of seqmodel/media/music/kit.py. */
 
 const SKIN = 450;
 const GLIDE = 0.015;
 const AUDIBLE = 9.5; /* time constants */
 
-class Instrument extends Hall {
+class Kit extends Hall {
   build(context) {
     super.build(context);
     this.noise = context.createBuffer(1, context.sampleRate, context.sampleRate);
@@ -21,11 +13,12 @@ class Instrument extends Hall {
     samples.forEach((_, n) => (samples[n] = hashed(n)));
   }
 
-  /* Strike a sound by its MIDI key, at a time of `now`; a hit that has begun rings on when
-     released. */
-  strike(pitch, velocity, time) {
+  /* Hit what a MIDI key stands for, if anything, at a time of `now`; a hit that has begun rings on
+     when released. */
+  hit(pitch, velocity, time) {
     const { context } = this;
-    const [, frequency, toneSeconds, noise, cutoff, noiseSeconds] = SOUNDS[pitch - LOWEST_PITCH];
+    if (!SOUNDS[pitch]) return { release() {} };
+    const [, frequency, toneSeconds, noise, cutoff, noiseSeconds] = SOUNDS[pitch];
     const begin = Math.max(time, this.now());
     const loud = 0.5 * (velocity / 98) ** 1.5;
     const tone = new OscillatorNode(context, { frequency });

@@ -92,7 +92,12 @@ class NotePlayer extends Player {
   }
 
   startVoice(note, time) {
-    note.voice = this.sound.strike(note.key + LOWEST_PITCH, note.velocity, time);
+    note.voice = this.sound.strike(note.key + LOWEST_PITCH, note.velocity, time, this.isDrum(note));
+  }
+
+  /* Whether a note is of a part that is drums; without a part it is of the last, as in files. */
+  isDrum({ given, part }) {
+    return !given && this.model.parts.at(part - 1)?.drums;
   }
 
   end(note, last) {
@@ -126,12 +131,15 @@ class NotePlayer extends Player {
         const frames = Math.min(frame, paces[k + 1]?.first ?? Infinity) - first;
         return sum + seconds * Math.max(0, frames);
       }, 0);
-    const struck = notes.map(({ key, velocity, first, late, last }) =>
-      [key + LOWEST_PITCH, velocity, time(first + late), time(last)]);
+    const struck = notes.map((note) => {
+      const { key, velocity, first, late, last } = note;
+      return [key + LOWEST_PITCH, velocity, time(first + late), time(last), this.isDrum(note)];
+    });
     const from = Math.max(0, ...struck.slice(-1000).map(([, , , end]) => end - KEPT_SECONDS));
     const kept = struck.filter(([, , begin]) => begin >= from);
     const sound = await this.sound.record(
-      kept.map(([pitch, velocity, begin, end]) => [pitch, velocity, begin - from, end - from]));
+      kept.map(([pitch, velocity, begin, end, isDrum]) =>
+        [pitch, velocity, begin - from, end - from, isDrum]));
     return wavFile([0, 1].map((channel) => sound.getChannelData(channel)), sound.sampleRate);
   }
 

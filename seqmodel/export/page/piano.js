@@ -47,7 +47,7 @@ const INSTRUMENTS = {
 };
 const MAX_HZ = 12000; /* of filters and strings */
 
-class Instrument extends Hall {
+class Instrument extends Kit {
   kind = "Piano"; /* of INSTRUMENTS */
 
   build(context) {
@@ -60,8 +60,10 @@ class Instrument extends Hall {
     this.waves = Object.fromEntries(waves);
   }
 
-  /* Strike a pitch (69 is A4) at a time of `now`; returns the voice, which must be released. */
-  strike(pitch, velocity, time) {
+  /* Strike a pitch (69 is A4), or a drum, at a time of `now`; returns the voice, which must be
+     released. */
+  strike(pitch, velocity, time, isDrum) {
+    if (isDrum) return this.hit(pitch, velocity, time);
     const { context, waves, kind } = this;
     const { strings, attack, release, lasts, bright, mellow, level } = INSTRUMENTS[kind];
     const frequency = 440 * 2 ** ((pitch - 69) / 12);

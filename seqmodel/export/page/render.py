@@ -14,7 +14,7 @@ from seqmodel.errors import UsageError
 from seqmodel.export.page.program import TEMPERATURES, program
 from seqmodel.media.music.frames import PianoRollFrames
 from seqmodel.media.music.grid import DEFAULT_BPM
-from seqmodel.media.music.kit import SOUNDS
+from seqmodel.media.music.kit import ROWS, SOUNDS
 from seqmodel.media.music.metre import COMMON_TIME, Units
 from seqmodel.media.music.parts import DRUMS
 from seqmodel.media.music.writing import FINE_DIVISION, delays, frames_late
@@ -50,8 +50,8 @@ LEADS = {
 }
 """The opening text of a page, by kind of run."""
 SCRIPTS = {
-    "piano": "wav hall piano midi notes voices keyboard roll music",
-    "drums": "wav hall kit midi notes keyboard roll music",
+    "piano": "wav hall kit piano midi notes voices keyboard roll music",
+    "drums": "wav hall kit drums midi notes keyboard roll music",
     "sound": "wav samples",
 }
 """The scripts of a page besides those of all pages, by kind of run."""
@@ -74,11 +74,11 @@ def export_page(
     """
     if temperature not in TEMPERATURES:
         raise UsageError(f"--temperature goes from 0 to 2 in steps of 0.05, not {temperature:g}")
-    kind, blocks, tempos = "sound", {"sound"}, dict[str, int]()
+    kind, blocks, tempos, drums = "sound", {"sound"}, dict[str, int](), False
     content: dict[str, Any] = {}
     if isinstance(run.model.output, NotesOutput):
         frame = cast(PianoRollFrames, run.frame)  # the frames of notes
-        kind = "drums" if frame.kit else "piano"
+        kind, drums = "drums" if frame.kit else "piano", frame.drums
         blocks = {kind, "music", "seconds" if frame.grid.steps_per_beat is None else "beats"}
         blocks |= {"in_c"} if frame.transpose_to_c else set()
         tempos = _tempos(frame, tempo)
@@ -103,8 +103,9 @@ def export_page(
     texts["data"] = Markup(json.dumps(content).replace("<", "\\u003c"))  # cannot end its element
     body = filled(_keep_kinds(resource(__package__, "page.html"), blocks), **texts, **tempos)
     files = ["model", "worker", "player", "page", *SCRIPTS[kind].split()]
-    sounds = [f"const SOUNDS = {json.dumps(SOUNDS)};"] if kind == "drums" else []
-    parts = ['"use strict";', *sounds, *(resource(__package__, f"{file}.js") for file in files)]
+    hits = {key: SOUNDS[row] for key, row in enumerate(ROWS.tolist()) if drums and row >= 0}
+    sounds = f"const SOUNDS = {json.dumps(hits)};"
+    parts = ['"use strict";', sounds, *(resource(__package__, f"{file}.js") for file in files)]
     script = re.sub(r"(?s)\s*/\*.*?\*/|(?<=\n) +", "", "\n".join(parts))  # not for its readers
     html = document(
         title,

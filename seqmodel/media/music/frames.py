@@ -227,12 +227,25 @@ def packed_chord_ages(packed: NDArray[np.uint8]) -> NDArray[np.int64]:
 # ---- rolls ---------------------------------------------------------------------------------------
 
 
-def transposed(frames: NDArray[Any], semitones: int) -> NDArray[Any]:
+def transposed(
+    frames: NDArray[Any], semitones: int, drums: NDArray[np.bool_] | None = None
+) -> NDArray[Any]:
     """Frames, with marks or without, or marks (T, 88), moved by `semitones`, down if negative.
 
-    Notes that leave the piano's range are moved back into it by octaves, so none is lost.
+    Notes that leave the piano's range are moved back into it by octaves, so none is lost. Notes of
+    frames with marks that are `drums` (T, 88) stay; where others meet them, the drum's marks count.
     """
-    blocks = frames.reshape(len(frames), -1, NOTES)
+    if drums is not None and drums.any():
+        rows = np.tile(drums, frames.shape[1] // NOTES)
+        stay, moved = frames * rows, transposed(frames * ~rows, semitones)
+        both = np.maximum(stay, moved)
+        begin = struck(stay)
+        begin[:1] |= drums[:1]  # those held from before a window
+        of_drums, others = marks_in(stay), marks_in(moved)
+        for name, numbers in marks_in(both).items():
+            numbers[:] = hold(np.where(begin, of_drums[name], others[name]), both)
+        return both
+    blocks = frames.reshape(len(frames), frames.shape[1] // NOTES, NOTES)
     moved = np.zeros_like(blocks)
     first = max(0, -semitones)
     end = max(first, NOTES - max(0, semitones))  # notes from `first` to here stay in the range
@@ -430,8 +443,9 @@ class PianoRollFrames(FrameDefinition):
             return replace(self, pedal=other.pedal).differences(other)
         return super().differences(other)
 
-    def vary(self, frames: NDArray[np.uint8], variant: int) -> NDArray[np.uint8]:
-        return transposed(frames, variant)
+    def vary(self, rows: NDArray[np.uint8], variant: int) -> NDArray[np.uint8]:
+        frames = self.decode_marked(rows)
+        return self.encode(transposed(frames, variant, drums_in(frames, self.parts)))
 
     def facts_from(self, facts: Mapping[str, Any], begin: int, end: int) -> Mapping[str, Any]:
         found = dict(facts)

@@ -256,7 +256,7 @@ class Original:
             off = min(
                 self._end(until, key - lowest, given, ends), begins.get((until, key), MAX_TICK)
             )
-            pitch = int(fold(key - self._transposed + semitones * (not is_drum)))
+            pitch = key if is_drum else int(fold(key - self._transposed + semitones))
             # Two notes moved onto one key by octaves must not overlap either.
             free_from = max(begins[begin, key], ended[channel, pitch])
             on, off = _between([] if is_drum else others[k][pitch], free_from, off)

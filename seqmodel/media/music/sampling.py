@@ -206,18 +206,9 @@ class MusicSampling(Sampling):
         if self._filled is not None:
             frames = with_file_onsets(frames, self._filled.played, self._filled.free)
         semitones, drums = self._semitones(frames), drums_in(frames, self._frame.parts)
-        if drums.any() and not self._frame.kit:  # they go back to the keys that the file has
-            rows = np.tile(drums, frames.shape[1] // NOTES)
-            hits = transposed(frames * rows, -self._transposed)
-            frames = transposed(frames * ~rows, semitones)
-            struck_there = sounding(hits) > 0
-            frames = np.where(np.tile(struck_there, frames.shape[1] // NOTES), hits, frames)
-            if given is not None:
-                of_hits = transposed(given, -self._transposed)
-                given = np.where(struck_there, of_hits, transposed(given, semitones))
-        elif semitones:
-            frames = transposed(frames, semitones)
-            given = None if given is None else transposed(given, semitones)
+        if semitones:
+            frames = transposed(frames, semitones, drums)
+            given = None if given is None else np.where(drums, given, transposed(given, semitones))
         return frames, given
 
     def _free(self, length: int) -> NDArray[np.bool_]:

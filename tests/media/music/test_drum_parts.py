@@ -16,6 +16,7 @@ from seqmodel.data.dataset import open_dataset
 from seqmodel.media.marks import Levels
 from seqmodel.media.music.corpus import load_midi
 from seqmodel.media.music.frames import PianoRollFrames, drums_in, marks_in
+from seqmodel.media.music.frames import notes_of as notes_at
 from seqmodel.media.music.grid import Grid
 from seqmodel.media.music.medium import MUSIC
 from seqmodel.media.music.original import Original
@@ -104,7 +105,37 @@ def test_drawn_drums_replace_those_of_the_file(tmp_path, into):
     hits = notes_in(mido.MidiFile(path).tracks[3])
     assert notes_in(after.tracks[3]) == [each for each in hits if not 1920 <= each[0] < 3840]
     drawn = [each[:3] for each in notes_in(after.tracks[1 if into else 4]) if each[3] == DRUMS]
-    assert drawn == [(1920, 2040, 36), (2400, 2520, 42)]
+    assert drawn == [(1920, 2040, 38), (2400, 2520, 44)]
+
+
+@pytest.mark.parametrize("parts", [{}, {"marks": PART, "programs": BAND.programs}])
+def test_drums_stay_where_pieces_are_read_in_c(tmp_path, parts):
+    """Guards kicks that train has on a key for each key that its pieces are in."""
+    chord = [event for key in (62, 66, 69) for event in note(0, 960, key)]  # D major
+    names = [[(0, mido.MetaMessage("track_name", name=name))] for name in ("Kit", "Lead")]
+    kit = notes(((k, k + 1, 36) for k in range(8)), step=120, channel=DRUMS)
+    save(tmp_path / "d.mid", [names[0] + kit, names[1] + chord])
+    frame = replace(BEATS, drums=True, transpose_to_c=True, **parts)
+    piece = load_midi(tmp_path / "d.mid", frame)
+    assert piece.transposed == -2
+    assert {each + 21 for each in np.flatnonzero(piece.frames[0, :88])} == {36, 60, 64, 67}
+
+
+def test_drums_stay_where_pieces_are_transposed_in_training():
+    """Guards the same for random keys, and the part of what meets a drum or is held."""
+    frames = frames_of([(0, 1, 36), (4, 5, 36), (2, 6, 50)])
+    for begin, end, key in [(0, 8, 60), (3, 6, 34)]:
+        frames[begin:end, key - 21] = frames[begin, 88 + key - 21] = 1
+        marks_in(frames)["part"][begin:end, key - 21] = 2
+    moved = BAND.decode_marked(BAND.vary(BAND.encode(frames), 2))
+    notes = [(begin, end, key) for begin, end, key in notes_at(moved).tolist()]
+    # The note on key 34 meets the drum on 36: each strikes, and the drum has what follows it.
+    assert notes == [(0, 1, 36), (0, 8, 62), (2, 6, 50), (3, 4, 36), (4, 6, 36)]
+    parts = [int(marks_in(moved)["part"][begin, key - 21]) for begin, _, key in notes]
+    assert parts == [1, 2, 1, 2, 1]
+    for begin in (3, 8):  # windows, one of them behind the piece
+        window = BAND.decode_marked(BAND.vary(BAND.encode(frames)[begin:], 2))
+        assert np.array_equal(window, moved[begin:])
 
 
 def test_a_long_hit_neither_cuts_nor_moves_those_drawn_after_it(tmp_path):
