@@ -325,8 +325,10 @@ def not_kept(contents: Mapping[str, Any], frame: PianoRollFrames) -> list[str]:
         lost.append(f"instruments ({plural(len(contents['programs']), 'program')})")
     if contents["pedal"] and not frame.pedal:
         lost.append(f"pedal (pressed {plural(contents['pedal'], 'time')})")
-    if contents["drum_notes"] and not frame.drums:
-        lost.append(f"drums ({plural(contents['drum_notes'], 'note')}; --drums keep)")
+    if (drums := contents["drum_notes"]) and not frame.drums:
+        lost.append(f"drums ({plural(drums, 'note')}; --drums keep)")
+    elif drums and "part" not in frame.marks:
+        lost.append(f"which notes are drums ({drums:,}{tracks})")
     return lost
 
 
