@@ -31,7 +31,7 @@ def roll_of(*frames):
 
 
 # Two voices; the lower one rests, the upper one steps up by two, down by one.
-TUNE = roll_of((60, 64), (60, 64), (66,), (), (60, 66), (54, 65))
+TUNE = roll_of((60, 64), (60, 64), (66,), (), (60, 66), (42, 65))
 
 
 def test_a_small_tune_counted_by_hand():
