@@ -122,13 +122,6 @@ def test_the_figures_are_the_recomputed_ones(known, monkeypatch, batch_size, win
         assert ours[name] == pytest.approx(value, abs=near, rel=near / 10), name
 
 
-def test_run_nll_is_each_frames_score(run, rolls, recomputed):
-    for roll, nats in zip(rolls["valid"], recomputed[0], strict=True):
-        np.testing.assert_allclose(run.nll(roll), nats, atol=2e-5)
-    total = sum(run.nll(roll).sum() for roll in rolls["valid"])
-    assert total / 67 == pytest.approx(recomputed[1]["nats_per_frame"], abs=1e-5)
-
-
 def test_scores_are_taken_without_dropout_and_the_mode_is_restored(
     make_config, train, tmp_path, dataset
 ):

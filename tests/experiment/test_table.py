@@ -215,15 +215,16 @@ def test_each_variant_is_compared_with_the_one_that_was_named():
     assert sum(" is better than tanh on test by " in line for line in told) == 2
 
 
-def test_datasets_are_judged_together_whichever_leads_on_each():
+@pytest.mark.parametrize(("name", "more"), [("lstm", {}), (None, {"all_pairs": True})])
+def test_datasets_are_judged_together_whichever_leads_on_each(name, more):
     """Guards against a pair that is lost, or of the wrong sign, where its order changes."""
-    first = against("lstm", outcome("gru", 0.0, 0.01, 0.02), outcome("lstm", 0.2, 0.21, 0.22))
-    second = against("lstm", outcome("gru", 0.1, 0.11, 0.09), outcome("lstm", 0.0, 0.01, 0.02))
+    first = against(name, outcome("gru", 0, 0.01, 0.02), outcome("lstm", 0.2, 0.21, 0.22), **more)
+    second = against(name, outcome("gru", 0.1, 0.11, 0.1), outcome("lstm", 0, 0.01, 0.02), **more)
     (line,) = table.joint_verdicts([first, second])
-    gaps = [each.compared["lstm", "gru"] for each in (first, second)]
-    mean, margin = sum(g.mean for g in gaps) / 2, np.hypot(*(g.margin for g in gaps)) / 2
-    assert mean < 0
-    expected = f"by {-mean:.3f} nats ({-mean - margin:.3f} to {-mean + margin:.3f})"
+    lead, lag = first.behind["lstm"], second.behind["gru"]
+    mean, margin = (lead.mean - lag.mean) / 2, np.hypot(lead.margin, lag.margin) / 2
+    assert mean > 0
+    expected = f"by {mean:.3f} nats ({mean - margin:.3f} to {mean + margin:.3f})"
     assert line == f"over 2 datasets: gru is better than lstm on test {expected}"
     assert line in table.as_text([first, second], [])
     assert not table.joint_verdicts([CLOSE, CLOSE])

@@ -1,6 +1,8 @@
 """Drawn notes in the MIDI file that they are for: event for event, as mido reads both."""
 
 from collections import Counter
+from dataclasses import replace
+from itertools import pairwise
 
 import mido
 import numpy as np
@@ -416,29 +418,44 @@ def test_chunks_of_other_programs_stay(tmp_path, declared, rest):
     assert len(read(data).tracks) == 2
 
 
-@pytest.mark.parametrize("late", [50, -50])
-def test_drawn_notes_lag_or_lead_as_the_file_does(tmp_path, late):
-    """Recordings often do: in a song that led the beat, drawn bars were 86 ms behind the rest."""
-    ticks = [120 * k + late for k in range(1, 16)]
-    path = save(tmp_path / "late.mid", [notes((t, t + 100, 60 + t % 7) for t in ticks)])
+LAGGING, LEADING = ([120 * k + late for k in range(1, 16)] for late in (50, -50))
+SWUNG = [480 * (k // 2) + 320 * (k % 2) for k in range(8)]
+
+
+def short_notes(ticks):
+    """A note of less than a sixteenth at each of the ticks."""
+    return notes((t, t + 100, 60 + t % 7) for t in ticks)
+
+
+@pytest.mark.parametrize(
+    ("ticks", "grid", "begin", "drawn"),
+    [
+        (LAGGING, BEATS.grid, 8, [1010, 1130, 1370, 1490]),
+        (LEADING, BEATS.grid, 8, [910, 1030, 1270, 1390]),
+        (LEADING, BEATS.grid, 0, [0, 70, 310, 430]),  # none before the file
+        (LEADING, Grid.of_seconds("0.125"), 0, [0, 120, 360, 480]),  # where a lag means nothing
+        (SWUNG, BEATS.grid, 8, [960, 1080, 1320, 1440]),
+    ],
+)
+def test_drawn_notes_lag_or_lead_as_the_file_does(tmp_path, ticks, grid, begin, drawn):
+    """Recordings often do: in a song that led the beat, drawn bars were 86 ms behind the rest.
+
+    Swung notes do not: drawn ones were halfway between them and straight ones.
+    """
+    path, frame = save(tmp_path / "late.mid", [short_notes(ticks)]), replace(BEATS, grid=grid)
     states = np.zeros((16, 88), int)
-    states[8:12, 40] = 1, 1, 2, 1
-    frames, data = redrawn(path, stretch(16, 8, 12), states)
-    drawn = [each[:2] for each in notes_of(read(data).tracks[-1])]
-    assert drawn == [
-        (960 + late, 1080 + late),
-        (1080 + late, 1320 + late),
-        (1320 + late, 1440 + late),
-    ]
+    states[begin : begin + 4, 40] = 1, 1, 2, 1
+    frames, data = redrawn(path, stretch(16, begin, begin + 4), states, frame)
+    found = [each[:2] for each in notes_of(read(data).tracks[-1])]
+    assert found == [*pairwise(drawn)]
     (tmp_path / "drawn.mid").write_bytes(data)
-    assert np.array_equal(Original(tmp_path / "drawn.mid", BEATS, transposed=0).frames, frames)
+    assert np.array_equal(Original(tmp_path / "drawn.mid", frame, transposed=0).frames, frames)
 
 
 def test_drawn_notes_are_as_late_as_those_around_them(tmp_path):
     """Where that changes within a song, or is too little to read as a lag of all of it."""
     ticks = [120 * k + (9 if k < 120 else -27) for k in range(240)]
-    many, held = ((t, t + 100, 60 + t % 7) for t in ticks), (9, 120 * 240, 90)
-    path = save(tmp_path / "late.mid", [notes([held]), notes(many)])
+    path = save(tmp_path / "late.mid", [notes([(9, 120 * 240, 90)]), short_notes(ticks)])
     for begin, late in ((32, 9), (200, -27)):
         states = np.zeros((240, 88), int)
         states[begin : begin + 4, 40] = 1
@@ -447,14 +464,14 @@ def test_drawn_notes_are_as_late_as_those_around_them(tmp_path):
         assert notes_of(cut)[0][1] == notes_of(drawn)[0][0] == 120 * begin + late
 
 
-@pytest.mark.parametrize("late", [50, -50])
-def test_notes_are_cut_and_begin_anew_with_the_others(tmp_path, late):
+@pytest.mark.parametrize("ticks", [LAGGING, LEADING])
+def test_notes_are_cut_and_begin_anew_with_the_others(tmp_path, ticks):
     """Guards strikes 86 ms beside the others, and stubs of what leads the bar at a cut."""
-    ticks = [120 * k + late for k in range(1, 16)]
-    many = notes((t, t + 100, 60 + t % 7) for t in ticks)
+    late = ticks[0] - 120
     hits = notes(((t, t + 100, 38) for t in ticks), channel=DRUMS)
     held = (120 + late, 1920 + late, 80)
-    path = save(tmp_path / "held.mid", [[*notes([held]), tempo(960, 300_000)], many, hits])
+    tracks = [[*notes([held]), tempo(960, 300_000)], short_notes(ticks), hits]
+    path = save(tmp_path / "held.mid", tracks)
     anew = read(redrawn(path, stretch(16, 8, 12))[1])
     assert [each[:2] for each in notes_of(anew.tracks[0])] == [
         (held[0], 960 + late),
@@ -469,34 +486,10 @@ def test_notes_are_cut_and_begin_anew_with_the_others(tmp_path, late):
 def test_a_cut_within_the_lead_of_notes_keeps_the_head_of_the_file(tmp_path):
     """Guards tempos and names, which would come after a cut before tick 0."""
     head = [tempo(0, 300_000), (0, mido.MetaMessage("track_name", name="Song"))]
-    many = notes((120 * k - 50, 120 * k + 50, 60 + k % 7) for k in range(1, 16))
-    path = save(tmp_path / "early.mid", [head, many])
+    path = save(tmp_path / "early.mid", [head, short_notes(LEADING)])
     frame = PianoRollFrames(Grid.of_beats(12), onsets=True)
     cut = sounding_after(path, 1, 8, frame=frame)
     assert timed(cut.tracks[0])[:-1] == head
-
-
-@pytest.mark.parametrize(
-    ("grid", "begins"), [(Grid.of_beats(4), [0, 70]), (Grid.of_seconds("0.125"), [0, 120])]
-)
-def test_notes_that_lead_begin_within_the_file(tmp_path, grid, begins):
-    """And in real time at their frames, where a lag means nothing."""
-    ticks = [120 * k - 50 for k in range(1, 16)]
-    path = save(tmp_path / "early.mid", [notes((t, t + 100, 60 + t % 7) for t in ticks)])
-    states = np.zeros((16, 88), int)
-    states[:2, 40] = 1
-    _, data = redrawn(path, stretch(16, 0, 2), states, PianoRollFrames(grid, onsets=True))
-    assert [on for on, *_ in notes_of(read(data).tracks[-1])] == begins
-
-
-def test_swung_notes_do_not_lag(tmp_path):
-    """Guards drawn notes a sixth of a step early, halfway between straight and swung ones."""
-    ticks = [480 * (k // 2) + 320 * (k % 2) for k in range(8)]
-    path = save(tmp_path / "swing.mid", [notes((t, t + 100, 60 + t % 7) for t in ticks)])
-    states = np.zeros((16, 88), int)
-    states[8, 40] = 2
-    _, data = redrawn(path, stretch(16, 8, 12), states)
-    assert [each[:2] for each in notes_of(read(data).tracks[-1])] == [(960, 1080)]
 
 
 def test_what_is_not_seen_is_said(song):

@@ -31,7 +31,7 @@ def roll_of(*frames):
 
 
 # Two voices; the lower one rests, the upper one steps up by two, down by one.
-TUNE = roll_of((60, 64), (60, 64), (66,), (), (60, 66), (54, 65))
+TUNE = roll_of((60, 64), (60, 64), (66,), (), (60, 66), (42, 65))
 
 
 def test_a_small_tune_counted_by_hand():
@@ -234,12 +234,3 @@ def test_strikes_are_counted_where_a_note_continues(dataset, struck_dataset):
     assert found.keys() == rolls.keys()
     for name, figure in found.items():
         assert figure - rolls[name] == pytest.approx(nats / split.frames, rel=1e-9)
-
-
-def test_the_figure_is_the_mean_over_all_frames(dataset):
-    """Not the mean of the pieces' means: pieces of one frame would weigh as much as long ones."""
-    nats = baseline_nats_per_frame(dataset["train"], dataset["valid"])
-    for name, order in (("marginal", 0), ("repeat", 1), ("note_ngram", 8)):
-        ngram = NoteNgram(dataset["train"], order)
-        every = np.concatenate([ngram.nats(roll) for roll in dataset["valid"]])
-        assert nats[name] == pytest.approx(every.mean(), rel=1e-12)
