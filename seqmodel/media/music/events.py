@@ -204,6 +204,7 @@ class Events:
         numbers, kinds = numbers[kinds != END_OF_TRACK], kinds[kinds != END_OF_TRACK]
         return np.array([numbers, kinds, quantities(self.data, self.at[numbers] + 1)[0]])
 
+    @cached_property
     def programs(self) -> tuple[tuple[int, int, int, int], ...]:
         """(Track, channel, tick, program) of each change, a track's in order."""
         changes = np.flatnonzero(self.status >> 4 == 0xC)
