@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqmodel.media.music.frames import PianoRollFrames
-from seqmodel.media.music.grid import DRUM_CHANNEL, Grid
+from seqmodel.media.music.grid import Grid
 from seqmodel.media.music.midi import Score
 from seqmodel.media.music.parts import parts_of
 from seqmodel.media.music.placing import ON_GRID, Tally, in_frames, lag_of
@@ -28,7 +28,7 @@ def semitones_to_c(score: Score) -> int:
 
     Drums are ignored, and so are key signatures, which many files lack or have wrong.
     """
-    pitched = score.channel != DRUM_CHANNEL
+    pitched = ~score.of_drums
     duration = (score.off_tick - score.on_tick)[pitched]
     return up_or_down(-tonic_of(score.pitch[pitched], duration))
 
@@ -230,9 +230,8 @@ class Contents:
     def add(self, score: Score) -> None:
         """Count what a piece holds."""
         self.timing.add(score)
-        of_drums = score.channel == DRUM_CHANNEL
         has_length = (score.off_tick > score.on_tick) & (not self._kit)
-        velocities = score.velocity[of_drums | has_length]
+        velocities = score.velocity[score.of_drums | has_length]
         if len(velocities):
             self._widen("velocities", int(velocities.min()), int(velocities.max()))
         if not score.smpte:
@@ -248,10 +247,12 @@ class Contents:
             for name in dict.fromkeys(names):
                 self._pieces[kind][name] += 1
         self.sums["tempo_changes"] += len(score.tempo) - 1
-        self.sums["drum_notes"] += int(np.count_nonzero(of_drums))
+        self.sums["drum_notes"] += int(np.count_nonzero(score.of_drums))
         self.sums["pedal"] += score.pedal
         ticks = score.on_tick, score.off_tick, score.silent_tick
-        begin, end, silent = (float(score.seconds_at(each[~of_drums]).sum()) for each in ticks)
+        begin, end, silent = (
+            float(score.seconds_at(each[~score.of_drums]).sum()) for each in ticks
+        )
         # Seconds that all notes but drums sound, and those that the pedal adds.
         self.sums["sound"] += silent - begin
         self.sums["held"] += silent - end

@@ -16,8 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqmodel.errors import SourceError
-from seqmodel.media.music.grid import DRUM_CHANNEL, MAX_QUANTITY, MAX_TICK
+from seqmodel.media.music.grid import DRUM_CHANNEL, MAX_TICK
 
+MAX_QUANTITY = 2**28 - 1
+"""The largest variable-length quantity, in deltas and in lengths."""
 TIME_TOO_LATE = "has a time too late to be music (a damaged delta)"
 
 ENDED, NO_END, BROKEN = range(3)

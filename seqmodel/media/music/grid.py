@@ -27,21 +27,11 @@ END_OF_PIECE = b"end of piece"
 """The marker at the end of a piece that ends in silence. A file's own end means nothing, because
 many programs pad it."""
 
-DEFAULT_TEMPO = 500_000
-"""Microseconds per beat before the first tempo event: 120 beats per minute."""
-
 MAX_DIVISION = 2**15 - 1
 """The most ticks per beat that a header can state."""
 
-MAX_QUANTITY = 2**28 - 1
-"""The largest variable-length quantity, in deltas and in lengths."""
-
 MAX_TICK = 2**38
 """The last tick that is read: later than any music, and tick * tempo fits into 64 bits."""
-
-SMPTE_TEMPO = {24: 125_000, 25: 120_000, 29: 100_100, 30: 100_000}
-"""Microseconds in three film frames, an integer for all four of the format's frame rates; 29 means
-30000/1001 frames per second."""
 
 # ---- defaults ------------------------------------------------------------------------------------
 

@@ -21,14 +21,20 @@ from seqmodel.errors import SourceError
 from seqmodel.files import open_input
 from seqmodel.media.music import events as smf
 from seqmodel.media.music.grid import (
-    DEFAULT_TEMPO,
+    DRUM_CHANNEL,
     END_OF_PIECE,
     MAX_TICK,
-    SMPTE_TEMPO,
     Grid,
     Restrike,
 )
 from seqmodel.media.music.metre import Metre, is_possible
+
+DEFAULT_TEMPO = 500_000
+"""Microseconds per beat before the first tempo event: 120 beats per minute."""
+
+SMPTE_TEMPO = {24: 125_000, 25: 120_000, 29: 100_100, 30: 100_000}
+"""Microseconds in three film frames, an integer for all four of the format's frame rates; 29 means
+30000/1001 frames per second."""
 
 PAUSE_BEATS = 16
 """Beats of silence, or at 120 beats per minute their 8 s, after which a key owes no more offs.
@@ -102,6 +108,11 @@ class Score:
     track_names: tuple[str, ...]
     end_tick: int
     remarks: tuple[str, ...]
+
+    @cached_property
+    def of_drums(self) -> NDArray[np.bool_]:
+        """Which of the notes (N,) are drums."""
+        return self.channel == DRUM_CHANNEL
 
     def ends(self, *, pedal: bool) -> NDArray[np.int64]:
         """The ticks (N,) where notes end, by the sustain pedal or by their keys alone."""

@@ -110,7 +110,7 @@ class Original:
                 f"{path} has ticks longer than the run's frames ({frame.grid}), too long for drawn "
                 "notes: save it with more ticks per beat"
             )
-        kit, of_drums, pitch = frame.kit, score.channel == DRUM_CHANNEL, score.pitch
+        kit, of_drums, pitch = frame.kit, score.of_drums, score.pitch
         apart = any(part.program == DRUMS for part in frame.parts)
         off_keys = (pitch < LOWEST_PITCH) | (pitch > HIGHEST_PITCH)
         end = np.where(of_drums[placed.chosen], placed.begin + 1, placed.end)
@@ -126,10 +126,9 @@ class Original:
         """(N,), by how many frames the notes that begin at `_onsets` are late besides the lag."""
         self._begins = {(begin, row) for begin, _, row in self._cells.values()}
         self._note_ends = score.ends(pedal=frame.pedal)
-        self._ends = dict[tuple[int, int], int]()
+        by_end = sorted(self._cells, key=self._note_ends.__getitem__)
+        self._ends = {self._cells[n][1:]: int(self._note_ends[n]) for n in by_end}
         """Frame after the last, row -> the tick where the longest such note ends."""
-        for n, (_, end, row) in self._cells.items():
-            self._ends[end, row] = max(self._ends.get((end, row), 0), int(self._note_ends[n]))
         unseen = {
             "drums": of_drums.any() and not (kit or frame.drums),
             "drums on keys without a sound": of_drums.sum() > len(placed.chosen) and kit,

@@ -511,7 +511,7 @@ def listen(path: Path, options: Mapping[str, Any], target: Path) -> None:
         else:
             frames, _, _, placed = load_to_show(path, options)
             score, grid, given = placed.score, placed.frame.grid, placed.given_mask()
-            drums = placed.roll_of(score.channel[placed.chosen] == DRUM_CHANNEL) > 0
+            drums = placed.roll_of(score.of_drums[placed.chosen]) > 0
             stated = stated_metre(score, grid)
     times = frame_times(len(frames), grid, tempo or DEFAULT_BPM, None if tempo else score)
     check_sound(kind, float(times[-1]))
