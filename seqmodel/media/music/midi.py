@@ -249,8 +249,6 @@ def begins_like_midi(data: bytes) -> bool:
 
 def _find_header(data: bytes) -> int:
     """The position of the file's header: 0, or inside a RIFF wrapper."""
-    if not data:
-        raise SourceError("is empty")
     start = 0
     if begins_like_midi(data) and data[:4] == b"RIFF":
         # A title may hold "MThd" as well, so go by the chunks, as long as they lead there.

@@ -207,19 +207,17 @@ class MusicSampling(Sampling):
         if self._filled is not None:
             frames = with_file_onsets(frames, self._filled.played, self._filled.free)
         semitones, drums = self._semitones(frames), drums_in(frames, self._frame.parts)
+        both = frames if given is None else np.concatenate([frames, given], axis=1)
         if drums.any() and not self._frame.kit:  # they go back to the keys that the file has
-            rows = np.tile(drums, frames.shape[1] // NOTES)
-            hits = transposed(frames * rows, -self._transposed)
-            frames = transposed(frames * ~rows, semitones)
-            struck_there = sounding(hits) > 0
-            frames = np.where(np.tile(struck_there, frames.shape[1] // NOTES), hits, frames)
-            if given is not None:
-                of_hits = transposed(given, -self._transposed)
-                given = np.where(struck_there, of_hits, transposed(given, semitones))
+            blocks = both.shape[1] // NOTES
+            of_drums = np.tile(drums, blocks)
+            hits = transposed(both * of_drums, -self._transposed)
+            there = np.tile(sounding(hits) > 0, blocks)
+            both = np.where(there, hits, transposed(both * ~of_drums, semitones))
         elif semitones:
-            frames = transposed(frames, semitones)
-            given = None if given is None else transposed(given, semitones)
-        return frames, given
+            both = transposed(both, semitones)
+        width = frames.shape[1]
+        return both[:, :width], None if given is None else both[:, width:] > 0
 
     def _free(self, length: int) -> NDArray[np.bool_]:
         """(T, 88), the drawn notes of a piece that was filled or includes the primer."""

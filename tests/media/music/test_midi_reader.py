@@ -192,7 +192,7 @@ MANY_FAR = b"".join(quantity(2**28 - 1) + b"\xf8" for _ in range(1100))
 @pytest.mark.parametrize(
     ("data", "reason"),
     [
-        (b"", "is empty"),
+        (b"", "is not a MIDI file"),
         (b"Dear reader, this is no music.\n" * 9, "is not a MIDI file"),
         (b"RIFF\x00\x00\x00\x00RMIDdata", "is not a MIDI file"),
         (b"RIFF\x00\x00\x00\x00WAVEMThd", "is not a MIDI file"),
