@@ -27,6 +27,11 @@ def medium_of(frame: FrameDefinition) -> Medium:
     return MEDIA[frame.medium]
 
 
+def presets_of(frame: FrameDefinition) -> Mapping[str, Mapping[str, Any]]:
+    """`Medium.presets` for these frames."""
+    return presets_of_kind(medium_of(frame), frame.kind)
+
+
 def presets_of_kind(medium: Medium, kind: str) -> Mapping[str, Mapping[str, Any]]:
     """`Medium.presets` for frames of a kind, which can be the medium's name."""
     return {**medium.presets, **medium.kinds.get(kind, {})}

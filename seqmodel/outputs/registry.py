@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from seqmodel.config import MODELS, Config, resolve
 from seqmodel.errors import UsageError
-from seqmodel.media.registry import medium_of, presets_of_kind
+from seqmodel.media.registry import presets_of
 from seqmodel.media.words import listed
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ def config_for(
     models = [model for model in MODELS if output is not None and output.fits(model)]
     if len(models) == 1 and "model" not in given:
         options = {**options, "model": models[0]}
-    return resolve(options, file, presets_of_kind(medium_of(frame), frame.kind))
+    return resolve(options, file, presets_of(frame))
 
 
 def output_class(config: Config, frame: "FrameDefinition") -> "type[Output]":
