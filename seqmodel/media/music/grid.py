@@ -86,15 +86,15 @@ class Grid:
     """
 
     steps_per_beat: int | None = None
-    step_nanoseconds: int | None = None
+    step_nanoseconds: int = 0
 
     def __post_init__(self) -> None:
-        if (self.steps_per_beat is None) == (self.step_nanoseconds is None):
-            raise UsageError("give either --steps-per-beat or --step-seconds")
         steps, nanoseconds = self.steps_per_beat, self.step_nanoseconds
+        if (steps is None) == (nanoseconds == 0):
+            raise UsageError("give either --steps-per-beat or --step-seconds")
         if steps is not None and not 1 <= steps <= MAX_DIVISION:  # as in MIDI
             raise UsageError(f"--steps-per-beat must be from 1 to {MAX_DIVISION}, not {steps}")
-        if nanoseconds is not None and not 1 <= nanoseconds <= MAX_STEP_NANOSECONDS:
+        if not 0 <= nanoseconds <= MAX_STEP_NANOSECONDS:
             raise UsageError(f"--step-seconds must be above 0 and at most 60, not {self._seconds}")
 
     @classmethod
@@ -141,13 +141,12 @@ class Grid:
             raise SourceError(f"holds an impossible grid: {error}") from error
 
     def to_json(self) -> dict[str, int]:
-        return {name: value for name, value in asdict(self).items() if value is not None}
+        return {name: value for name, value in asdict(self).items() if value}
 
     def seconds_per_frame(self, tempo_bpm: float) -> float:
         """The length of a frame in seconds at a tempo in beats per minute."""
         if self.steps_per_beat is not None:
             return 60 / (tempo_bpm * self.steps_per_beat)
-        assert self.step_nanoseconds is not None
         return self.step_nanoseconds / 1e9
 
     @property
@@ -158,7 +157,6 @@ class Grid:
     @property
     def _seconds(self) -> str:
         """The length of a frame, exactly."""
-        assert self.step_nanoseconds is not None
         return f"{Decimal(self.step_nanoseconds).scaleb(-9).normalize():f}"
 
     def __str__(self) -> str:

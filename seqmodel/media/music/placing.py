@@ -263,7 +263,6 @@ def _frames_in_seconds(score: Score, grid: Grid, tick: NDArray[Any]) -> NDArray[
     Elapsed time is in microseconds / ticks_per_unit, below 2^38 ticks * 2^24. Twice its nanoseconds
     could overflow, so whole microseconds are split off first: flooring twice equals flooring once.
     """
-    assert grid.step_nanoseconds is not None
     elapsed = np.zeros_like(score.tempo)
     np.cumsum(np.diff(score.tempo_tick) * score.tempo[:-1], out=elapsed[1:])
     at = np.searchsorted(score.tempo_tick, tick, side="right") - 1

@@ -320,7 +320,6 @@ def _ticks_per_step(grid: Grid, tempo: int) -> tuple[int, int, int]:
     if grid.steps_per_beat is not None:
         ticks = max(1, FINE_DIVISION // grid.steps_per_beat)
         return ticks * grid.steps_per_beat, ticks, 1
-    assert grid.step_nanoseconds is not None
     beat = 1000 * tempo
     division = FINE_DIVISION
     while division * grid.step_nanoseconds < SMOOTH_TICKS * beat and division < MAX_DIVISION:
