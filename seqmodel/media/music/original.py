@@ -368,12 +368,10 @@ class Original:
         E = len(events.ticks)
         removed = np.zeros(E, np.bool_) if end is None else events.ticks >= end
         added = defaultdict[int, list[smf.TimedEvent]](list)
-        (numbers,) = np.nonzero((events.status >= smf.NOTE_OFF) & (events.status < smf.AFTERTOUCH))
-        at = events.at[numbers]
+        numbers, note_keys, note_strikes = events.note_events
         keys, strikes = np.zeros(E, np.int64), np.zeros(E, np.bool_)
-        keys[numbers] = events.channel_key[numbers] << 7 | np.minimum(events.data[at], 127)
-        strikes[numbers] = (events.status[numbers] >= smf.NOTE_ON) & (events.data[at + 1] > 0)
-        places = np.sort(keys[numbers] * E + numbers)
+        keys[numbers], strikes[numbers] = note_keys, note_strikes
+        places = np.sort(note_keys * E + numbers)
         order = np.lexsort((score.on_event, keys[score.on_event]))
         key, on, off = keys[score.on_event][order], score.on_event[order], score.off_event[order]
         joined = (key[1:] == key[:-1]) & (off[:-1] == on[1:])
