@@ -29,7 +29,6 @@ from seqmodel.media.definitions import (
     FrameDefinition,
     Medium,
     Piece,
-    Settings,
     Work,
 )
 from seqmodel.media.labels import LABELS, natsorted
@@ -230,7 +229,7 @@ def _outcome(read: Read, path: Path) -> Any:
 def prepare(
     sources: Sources,
     out: Path,
-    settings: Settings,
+    settings: Any,
     *,
     force: bool = False,
     strict: bool = False,
@@ -239,7 +238,7 @@ def prepare(
     cache: Path | None = None,
     progress: Progress = no_progress,
 ) -> dict[str, Any]:
-    """Write the dataset `out` from `sources` and return its manifest.
+    """Write the dataset `out` from `sources`, as `settings` of their medium say; its manifest.
 
     A file that cannot be used is skipped, with the reason listed there; with `strict` it is an
     error. A work that no folder places is placed by the hash of its content; if that leaves a split
@@ -250,8 +249,6 @@ def prepare(
     SeqmodelError if no file can be used or the target cannot be written; nothing is written then.
     """
     medium, files = sources.medium, sources.files
-    if medium.name != settings.medium:
-        raise SeqmodelError(f"{files[0].path} is {medium.name}, not {settings.medium}")
     left_out = [one._asdict() for one in sources.skipped]
     if strict and left_out:
         raise SeqmodelError("{source}: {reason}".format(**left_out[0]))

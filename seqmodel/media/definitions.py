@@ -160,14 +160,6 @@ class Corpus(Protocol):
         """The works of one file in order, given what was `read`; SourceError as there."""
 
 
-class Settings(Protocol):
-    """How to prepare the sources of a dataset."""
-
-    @property
-    def medium(self) -> str:
-        """The name of the medium whose settings these are."""
-
-
 # ---- what is read -------------------------------------------------------------------------------
 
 
@@ -491,14 +483,14 @@ class Medium(Protocol):
         SourceError, ValueError, KeyError or TypeError if the values are damaged.
         """
 
-    def settings(self, options: Mapping[str, Any]) -> Settings:
+    def settings(self, options: Mapping[str, Any]) -> Any:
         """The settings for `corpus`, from `prepare_options`; UsageError for impossible ones."""
 
-    def settings_like(self, frame: FrameDefinition) -> Settings:
+    def settings_like(self, frame: FrameDefinition) -> Any:
         """The settings that prepare sources in frames like `frame`."""
         return frame
 
-    def corpus(self, settings: Settings, paths: Sequence[Path], folder: Path) -> Corpus:
+    def corpus(self, settings: Any, paths: Sequence[Path], folder: Path) -> Corpus:
         """Begin a dataset of the files `paths`; `folder` may hold temporary files.
 
         SeqmodelError if the files are incompatible with each other.

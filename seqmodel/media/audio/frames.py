@@ -35,8 +35,6 @@ ROW_TYPES = {"int16": "<i2", "mu-law": "|i1", "float32": "<f4"}
 class AudioSettings:
     """How to cut audio into frames; UsageError if a value is out of range."""
 
-    medium: ClassVar[str] = "audio"
-
     rate: int | None = None
     """Samples per second; None for the rate of the sources, if all agree."""
     frame_size: int = FRAME_SIZE

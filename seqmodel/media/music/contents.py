@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqmodel.media.music.frames import PianoRollFrames
-from seqmodel.media.music.grid import DRUM_CHANNEL, Grid
+from seqmodel.media.music.grid import Grid
 from seqmodel.media.music.midi import Score
 from seqmodel.media.music.parts import parts_of
 from seqmodel.media.music.placing import ON_GRID, Tally, in_frames, lag_of
@@ -28,7 +28,7 @@ def semitones_to_c(score: Score) -> int:
 
     Drums are ignored, and so are key signatures, which many files lack or have wrong.
     """
-    pitched = score.channel != DRUM_CHANNEL
+    pitched = ~score.of_drums
     duration = (score.off_tick - score.on_tick)[pitched]
     return up_or_down(-tonic_of(score.pitch[pitched], duration))
 
@@ -81,33 +81,31 @@ NOTABLE_SHARE = 0.005
 class Timing:
     """Counts of where notes begin, over any number of pieces, of those that `frame` has."""
 
-    def __init__(self, frame: PianoRollFrames) -> None:
-        self._frame, self._grid = frame, frame.grid
-        self.notes = self._triplets = self._short = 0
-        self._seconds_off = 0.0
-        # By grid; those that cannot fit a piece are not counted in it.
-        self._on, self._near, self._merged = Counter[Grid](), Counter[Grid](), Counter[Grid]()
+    def __init__(self, frame: PianoRollFrames, sums: Any) -> None:
+        """Counts, and seconds, are added to the Counter `sums`."""
+        self._frame, self._grid, self.sums = frame, frame.grid, sums
 
     def add(self, score: Score) -> None:
         """Count the notes of a piece."""
         chosen: Any = in_frames(score, self._frame)
         on, off = score.on_tick[chosen], score.off_tick[chosen]
         notes, beat, steps = len(on), score.ticks_per_unit, self._grid.steps_per_beat
-        self.notes += notes
+        self.sums["notes"] += notes
+        # By grid; those that cannot fit a piece are not counted in it.
         for grid in FREE_GRIDS:
-            self._near[grid] += notes
+            self.sums["near", grid] += notes
         if steps:
             length, step = (off - on) * steps, float(beat)
         else:
             length = score.seconds_at(off) - score.seconds_at(on)
             step = self._grid.seconds_per_frame(1.0)
         if not self._frame.kit:
-            self._short += int(np.count_nonzero((length > 0) & (length < step)))
+            self.sums["short"] += int(np.count_nonzero((length > 0) & (length < step)))
         if steps and 4 % steps == 0 and not (on * steps % beat).any():
             # Most scores, quickly: they are on all grids of beats, each a multiple of this one.
             for grid in {self._grid, *BEAT_GRIDS}:
-                self._on[grid] += notes
-                self._near[grid] += notes
+                self.sums["on", grid] += notes
+                self.sums["near", grid] += notes
             return
         part = (score.track << 11 | score.channel.astype(np.int64) << 7 | score.pitch)[chosen]
         order: Any = np.lexsort((on, part)) if self._frame.kit else slice(None)  # they are in order
@@ -133,16 +131,6 @@ class Timing:
         else:
             count(*FREE_GRIDS)
 
-    def update(self, other: "Timing") -> None:
-        """Count what another has counted."""
-        self.notes += other.notes
-        self._triplets += other._triplets
-        self._short += other._short
-        self._seconds_off += other._seconds_off
-        self._on.update(other._on)
-        self._near.update(other._near)
-        self._merged.update(other._merged)
-
     def _count(
         self, score: Score, on: NDArray[np.int64], beats: Any, repeats: Any, grid: Grid
     ) -> int:
@@ -161,25 +149,25 @@ class Timing:
         on_grid = away <= tolerance + 1e-9
         away *= step
         exact = int(np.count_nonzero(on_grid))
-        self._on[grid] += exact
-        self._merged[grid] += int(np.count_nonzero(repeats & (frame[1:] == frame[:-1])))
+        self.sums["on", grid] += exact
+        self.sums["merged", grid] += int(np.count_nonzero(repeats & (frame[1:] == frame[:-1])))
         if grid not in FREE_GRIDS:
-            self._near[grid] += int(np.count_nonzero(on_grid | (away <= NEAR_SECONDS)))
+            self.sums["near", grid] += int(np.count_nonzero(on_grid | (away <= NEAR_SECONDS)))
         if grid == self._grid:
-            self._seconds_off += float(away[~on_grid].sum())
+            self.sums["seconds off"] += float(away[~on_grid].sum())
         if grid == TRIPLETS:
-            self._triplets += int(np.count_nonzero(on_grid & (frame % 3 > 0)))
+            self.sums["triplets"] += int(np.count_nonzero(on_grid & (frame % 3 > 0)))
         return exact
 
     def to_json(self) -> dict[str, Any]:
-        suggestion = self.suggestion()
-        off = self.notes - self._on[self._grid]
+        suggestion, sums = self.suggestion(), self.sums
+        off = sums["notes"] - sums["on", self._grid]
         return {
-            "onsets": self.notes,
-            "on_grid": self._share(self._on[self._grid]),
-            "off_by_ms": round(1000 * self._seconds_off / off) if off else 0,
-            "triplets": self._share(self._triplets) if self._pulse else 0.0,
-            "shorter_than_a_step": self._share(self._short),
+            "onsets": sums["notes"],
+            "on_grid": self._share(sums["on", self._grid]),
+            "off_by_ms": round(1000 * sums["seconds off"] / off) if off else 0,
+            "triplets": self._share(sums["triplets"]) if self._pulse else 0.0,
+            "shorter_than_a_step": self._share(sums["short"]),
             **({} if suggestion is None else {"suggestion": suggestion.option}),
         }
 
@@ -191,21 +179,24 @@ class Timing:
         """
         exact = (self._grid, *BEAT_GRIDS) if self._pulse else (self._grid, *BEAT_GRIDS, *TIME_GRIDS)
         near = (self._grid, *(BEAT_GRIDS if self._pulse else FREE_GRIDS))
-        fitting = [grid for grid in exact if self._fits(self._on, grid)]
-        fitting += [grid for grid in near if self._fits(self._near, grid)]
+        fitting = [grid for grid in exact if self._fits("on", grid)]
+        fitting += [grid for grid in near if self._fits("near", grid)]
         return fitting[0] if fitting and fitting[0] != self._grid else None
 
-    def _fits(self, counts: Counter[Grid], grid: Grid) -> bool:
-        """Whether the counts of onsets say so, and enough of them have a frame of their own."""
-        apart = self.notes - self._merged[grid]
-        return counts[grid] >= FITTING_SHARE * self.notes and apart >= DISTINCT_SHARE * self.notes
+    def _fits(self, where: str, grid: Grid) -> bool:
+        """Whether enough onsets are "on" or "near" it, and have a frame of their own."""
+        notes, found, merged = (
+            self.sums[key] for key in ("notes", (where, grid), ("merged", grid))
+        )
+        return bool(found >= FITTING_SHARE * notes and notes - merged >= DISTINCT_SHARE * notes)
 
     @property
     def _pulse(self) -> bool:
-        return max(self._on[grid] for grid in BEAT_GRIDS) >= PULSE_SHARE * self.notes
+        on_beats = max(self.sums["on", grid] for grid in BEAT_GRIDS)
+        return bool(on_beats >= PULSE_SHARE * self.sums["notes"])
 
     def _share(self, count: int) -> float:
-        return round(count / max(self.notes, 1), 4)
+        return round(count / max(self.sums["notes"], 1), 4)
 
 
 def timing_text(values: Mapping[str, Any], grid: Grid | str) -> str:
@@ -229,21 +220,18 @@ class Contents:
     """Counts over any number of pieces, kept as `frame` says: of a kit, only drums' velocities."""
 
     def __init__(self, frame: PianoRollFrames) -> None:
-        self.timing = Timing(frame)
+        self.sums: Any = Counter()
+        self.timing = Timing(frame, self.sums)
         self._kit = frame.kit
         self._ranges: dict[str, tuple[float, float]] = {}
         self._pieces = {kind: Counter[str]() for kind in ("meters", "keys", "programs")}
-        self._totals = Counter[str]()
         self._parts = 0
-        # Seconds that all notes but drums sound, and those that the pedal adds.
-        self._sound = self._held = 0.0
 
     def add(self, score: Score) -> None:
         """Count what a piece holds."""
         self.timing.add(score)
-        of_drums = score.channel == DRUM_CHANNEL
         has_length = (score.off_tick > score.on_tick) & (not self._kit)
-        velocities = score.velocity[of_drums | has_length]
+        velocities = score.velocity[score.of_drums | has_length]
         if len(velocities):
             self._widen("velocities", int(velocities.min()), int(velocities.max()))
         if not score.smpte:
@@ -258,25 +246,25 @@ class Contents:
         ):
             for name in dict.fromkeys(names):
                 self._pieces[kind][name] += 1
-        self._totals["tempo_changes"] += len(score.tempo) - 1
-        self._totals["drum_notes"] += int(np.count_nonzero(of_drums))
-        self._totals["pedal"] += score.pedal
+        self.sums["tempo_changes"] += len(score.tempo) - 1
+        self.sums["drum_notes"] += int(np.count_nonzero(score.of_drums))
+        self.sums["pedal"] += score.pedal
         ticks = score.on_tick, score.off_tick, score.silent_tick
-        begin, end, silent = (float(score.seconds_at(each[~of_drums]).sum()) for each in ticks)
-        self._sound += silent - begin
-        self._held += silent - end
+        begin, end, silent = (
+            float(score.seconds_at(each[~score.of_drums]).sum()) for each in ticks
+        )
+        # Seconds that all notes but drums sound, and those that the pedal adds.
+        self.sums["sound"] += silent - begin
+        self.sums["held"] += silent - end
 
     def update(self, other: "Contents") -> None:
         """Count what another has counted."""
-        self.timing.update(other.timing)
+        self.sums.update(other.sums)
         for name, ends in other._ranges.items():
             self._widen(name, *ends)
         for kind, pieces in other._pieces.items():
             self._pieces[kind].update(pieces)
-        self._totals.update(other._totals)
         self._parts = max(self._parts, other._parts)
-        self._sound += other._sound
-        self._held += other._held
 
     def to_json(self) -> dict[str, Any]:
         """Ranges, numbers of pieces by time signature, key signature and program, and totals.
@@ -284,13 +272,14 @@ class Contents:
         "parts" is the most in a piece, "pedal" how often it is pressed and "pedal_share" what it
         adds of the time that notes sound.
         """
-        share = {"pedal_share": round(self._held / (self._sound or 1), 4)}
+        sums = self.sums
+        share = {"pedal_share": round(sums["held"] / (sums["sound"] or 1), 4)}
         return {
             **{name: list(ends) for name, ends in self._ranges.items()},
             **{kind: dict(pieces.most_common()) for kind, pieces in self._pieces.items()},
             "parts": self._parts,
-            **self._totals,
-            **(share if self._totals["pedal"] else {}),
+            **{name: sums[name] for name in ("tempo_changes", "drum_notes", "pedal")},
+            **(share if sums["pedal"] else {}),
         }
 
     def _widen(self, name: str, low: float, high: float) -> None:

@@ -41,7 +41,6 @@ from seqmodel.media.music.frames import (
     struck,
 )
 from seqmodel.media.music.grid import (
-    DRUM_CHANNEL,
     KIT,
     MAX_TEMPO,
     MIDI_SUFFIXES,
@@ -321,10 +320,8 @@ class MusicCorpus:
             self._assumed.append(path)
 
 
-def load_midi(
-    path: Path, frame: PianoRollFrames, *, onsets: bool | None = None, detect_drums: bool = False
-) -> MidiPiece:
-    """Read one MIDI file, with onsets or without, by default as `frame` has them.
+def load_midi(path: Path, frame: PianoRollFrames, *, detect_drums: bool = False) -> MidiPiece:
+    """Read one MIDI file in such frames.
 
     With `detect_drums` a file that has nothing but drums is read as a kit's, whatever `frame` says.
     SourceError says why it cannot be used.
@@ -334,8 +331,8 @@ def load_midi(
     if suffix and suffix not in MIDI_SUFFIXES and not begins_like_midi(data):
         raise SourceError(f"is neither MIDI nor another supported format ({suffix})")
     score = read_score(data, restrike=frame.restrike, hits=frame.kit or detect_drums)
-    of_drums = score.channel == DRUM_CHANNEL
-    kit = frame.kit or bool(detect_drums and of_drums.any() and of_drums.all())
+    only_drums = len(score.pitch) > 0 and score.of_drums.all()
+    kit = frame.kit or bool(detect_drums and only_drums)
     if detect_drums and not kit:
         score = read_score(data, restrike=frame.restrike)
     empty = not (kit or len(score.pitch) or score.end_tick)
@@ -344,7 +341,7 @@ def load_midi(
     transposed = semitones_to_c(score) if frame.transpose_to_c else 0
     shown = replace(frame, kit=True, onsets=False) if kit and not frame.kit else frame
     placed = place(score, shown, transpose=transposed)
-    frames = placed.frames(onsets=frame.onsets if onsets is None else onsets)
+    frames = placed.frames(onsets=frame.onsets)
     if frame.marks:
         frames = placed.with_marks(frames, _marks(placed, frame))
     # The rule for restruck notes is an option, so the content is always read by the default rule.
@@ -443,7 +440,6 @@ def content_of(score: Score) -> str:
 
     The order of notes, their tracks and channels (but for drums) and the tempo do not matter.
     """
-    drums = score.channel == DRUM_CHANNEL
     ticks = np.array([score.on_tick, score.off_tick])
     unit = math.gcd(score.ticks_per_unit, int(np.gcd.reduce(ticks, axis=None)))
     begin, end = ticks // unit
@@ -451,7 +447,9 @@ def content_of(score: Score) -> str:
     bits = int(end.max(initial=0)).bit_length()
     if 2 * bits > 63 - 8:
         begin, end = begin.astype(object), end.astype(object)
-    notes = np.sort((begin << bits | end) << 8 | score.pitch + 128 * drums.astype(np.int64))
+    notes = np.sort(
+        (begin << bits | end) << 8 | score.pitch + 128 * score.of_drums.astype(np.int64)
+    )
     notes = notes[np.append(True, notes[1:] != notes[:-1])[: len(notes)]]
     digest = hashlib.sha256(f"{score.ticks_per_unit // unit} {score.smpte}".encode())
     for column in (notes >> 8 + bits, notes >> 8 & (1 << bits) - 1, notes & 255):

@@ -16,8 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqmodel.errors import SourceError
-from seqmodel.media.music.grid import DRUM_CHANNEL, MAX_QUANTITY, MAX_TICK
+from seqmodel.media.music.grid import DRUM_CHANNEL, MAX_TICK
 
+MAX_QUANTITY = 2**28 - 1
+"""The largest variable-length quantity, in deltas and in lengths."""
 TIME_TOO_LATE = "has a time too late to be music (a damaged delta)"
 
 ENDED, NO_END, BROKEN = range(3)
@@ -204,6 +206,16 @@ class Events:
         numbers, kinds = numbers[kinds != END_OF_TRACK], kinds[kinds != END_OF_TRACK]
         return np.array([numbers, kinds, quantities(self.data, self.at[numbers] + 1)[0]])
 
+    @cached_property
+    def note_events(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]:
+        """What begins or ends notes, (M,): their numbers, keys as in `notes`, which strike."""
+        number = np.flatnonzero((self.status >= NOTE_OFF) & (self.status < AFTERTOUCH))
+        at = self.at[number]
+        # Above 127 is out of range, but it is where the pitch belongs: clamp it.
+        key = self.channel_key[number] << 7 | np.minimum(self.data[at], 127)
+        return number, key, (self.status[number] >= NOTE_ON) & (self.data[at + 1] > 0)
+
+    @cached_property
     def programs(self) -> tuple[tuple[int, int, int, int], ...]:
         """(Track, channel, tick, program) of each change, a track's in order."""
         changes = np.flatnonzero(self.status >> 4 == 0xC)
@@ -250,9 +262,8 @@ class Events:
         pressed_at = np.maximum.accumulate(np.where(pressed, np.arange(len(moves)), 0))[latest]
         stuck = held & (raised - self.ticks[moves[pressed_at]] > most)
 
-        strikes = np.flatnonzero(self.status >> 4 == 9)
-        strikes = strikes[self.data[self.at[strikes] + 1] > 0]
-        pitch = np.minimum(self.data[self.at[strikes]], 127)
+        number, struck_key, begins = self.note_events
+        strikes, pitch = number[begins], struck_key[begins] & 127
         struck = np.sort((self.player[strikes] << 7 | pitch) * E + place[strikes])
         again = ticks[_first_from(struck, (owner << 7 | key & 127) * E + end, E)]
         silent = np.where(held & ~stuck, np.minimum(raised, again), ends)
@@ -265,11 +276,7 @@ class Events:
         the earlier one is discarded. After `pause` ticks a key that is struck again is no longer
         owed an off. With `hits` drums that nothing ends do so themselves.
         """
-        number = np.flatnonzero((self.status >= 0x80) & (self.status < 0xA0))
-        at = self.at[number]
-        begins = (self.status[number] >= 0x90) & (self.data[at + 1] > 0)
-        # Above 127 is out of range, but it is where the pitch belongs: clamp it.
-        key = self.channel_key[number] << 7 | np.minimum(self.data[at], 127)
+        number, key, begins = self.note_events
         drums = begins & (key >> 7 & 15 == DRUM_CHANNEL) & hits
         strikes = np.array([number[drums], number[drums], key[drums]])
         # By key, then in order: sorting numbers is faster than sorting their places.

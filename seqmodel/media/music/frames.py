@@ -310,8 +310,6 @@ class SourceSettings:
     "tracks": the parts are their commonest.
     """
 
-    medium: ClassVar[str] = "music"
-
     frame: "PianoRollFrames"
     from_sources: frozenset[str] = frozenset()
 

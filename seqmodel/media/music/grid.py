@@ -27,21 +27,11 @@ END_OF_PIECE = b"end of piece"
 """The marker at the end of a piece that ends in silence. A file's own end means nothing, because
 many programs pad it."""
 
-DEFAULT_TEMPO = 500_000
-"""Microseconds per beat before the first tempo event: 120 beats per minute."""
-
 MAX_DIVISION = 2**15 - 1
 """The most ticks per beat that a header can state."""
 
-MAX_QUANTITY = 2**28 - 1
-"""The largest variable-length quantity, in deltas and in lengths."""
-
 MAX_TICK = 2**38
 """The last tick that is read: later than any music, and tick * tempo fits into 64 bits."""
-
-SMPTE_TEMPO = {24: 125_000, 25: 120_000, 29: 100_100, 30: 100_000}
-"""Microseconds in three film frames, an integer for all four of the format's frame rates; 29 means
-30000/1001 frames per second."""
 
 # ---- defaults ------------------------------------------------------------------------------------
 
@@ -96,15 +86,15 @@ class Grid:
     """
 
     steps_per_beat: int | None = None
-    step_nanoseconds: int | None = None
+    step_nanoseconds: int = 0
 
     def __post_init__(self) -> None:
-        if (self.steps_per_beat is None) == (self.step_nanoseconds is None):
-            raise UsageError("give either --steps-per-beat or --step-seconds")
         steps, nanoseconds = self.steps_per_beat, self.step_nanoseconds
+        if (steps is None) == (nanoseconds == 0):
+            raise UsageError("give either --steps-per-beat or --step-seconds")
         if steps is not None and not 1 <= steps <= MAX_DIVISION:  # as in MIDI
             raise UsageError(f"--steps-per-beat must be from 1 to {MAX_DIVISION}, not {steps}")
-        if nanoseconds is not None and not 1 <= nanoseconds <= MAX_STEP_NANOSECONDS:
+        if not 0 <= nanoseconds <= MAX_STEP_NANOSECONDS:
             raise UsageError(f"--step-seconds must be above 0 and at most 60, not {self._seconds}")
 
     @classmethod
@@ -151,13 +141,12 @@ class Grid:
             raise SourceError(f"holds an impossible grid: {error}") from error
 
     def to_json(self) -> dict[str, int]:
-        return {name: value for name, value in asdict(self).items() if value is not None}
+        return {name: value for name, value in asdict(self).items() if value}
 
     def seconds_per_frame(self, tempo_bpm: float) -> float:
         """The length of a frame in seconds at a tempo in beats per minute."""
         if self.steps_per_beat is not None:
             return 60 / (tempo_bpm * self.steps_per_beat)
-        assert self.step_nanoseconds is not None
         return self.step_nanoseconds / 1e9
 
     @property
@@ -168,7 +157,6 @@ class Grid:
     @property
     def _seconds(self) -> str:
         """The length of a frame, exactly."""
-        assert self.step_nanoseconds is not None
         return f"{Decimal(self.step_nanoseconds).scaleb(-9).normalize():f}"
 
     def __str__(self) -> str:

@@ -25,7 +25,6 @@ from seqmodel.media.music.frames import (
 )
 from seqmodel.media.music.grid import (
     DEFAULT_BPM,
-    DRUM_CHANNEL,
     KIT,
     LOWEST_PITCH,
     NOTE_NAMES,
@@ -179,7 +178,7 @@ def inspect_midi(path: Path, options: Mapping[str, Any], plot: Path | None) -> d
     with naming(path):
         frames, _, _, placed = load_to_show(path, options)
     score, grid = placed.score, placed.frame.grid
-    kit, of_drums = is_kit(frames), score.channel == DRUM_CHANNEL
+    kit, of_drums = is_kit(frames), score.of_drums
     contents = Contents(placed.frame)
     contents.add(score)
     if plot is not None:

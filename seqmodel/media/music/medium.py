@@ -231,11 +231,9 @@ class Music(Medium):
         suffix = path.suffix.lower()
         if suffix in ROLL_SUFFIXES:
             return "roll" if suffix == ".npy" else "rolls"
-        if suffix in MIDI_SUFFIXES:
-            return "midi"
         from seqmodel.media.music.midi import is_midi
 
-        return "midi" if is_midi(path) else None
+        return "midi" if suffix in MIDI_SUFFIXES or is_midi(path) else None
 
     def dataset_lines(self, manifest: Mapping[str, Any]) -> list[str]:
         remarks = self.prepare_remarks(manifest) + self.prepare_advice(manifest, {})

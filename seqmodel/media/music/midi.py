@@ -12,7 +12,7 @@ from functools import cached_property
 from itertools import groupby, pairwise
 from operator import itemgetter
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,14 +21,20 @@ from seqmodel.errors import SourceError
 from seqmodel.files import open_input
 from seqmodel.media.music import events as smf
 from seqmodel.media.music.grid import (
-    DEFAULT_TEMPO,
+    DRUM_CHANNEL,
     END_OF_PIECE,
     MAX_TICK,
-    SMPTE_TEMPO,
     Grid,
     Restrike,
 )
 from seqmodel.media.music.metre import Metre, is_possible
+
+DEFAULT_TEMPO = 500_000
+"""Microseconds per beat before the first tempo event: 120 beats per minute."""
+
+SMPTE_TEMPO = {24: 125_000, 25: 120_000, 29: 100_100, 30: 100_000}
+"""Microseconds in three film frames, an integer for all four of the format's frame rates; 29 means
+30000/1001 frames per second."""
 
 PAUSE_BEATS = 16
 """Beats of silence, or at 120 beats per minute their 8 s, after which a key owes no more offs.
@@ -62,19 +68,20 @@ class Score:
         pitch, channel: uint8 (N,), 0 to 127, and 0 to 15, of which 9 is the drums.
         track: int64 (N,), the track's position in the file, from 0.
         velocity: uint8 (N,), how hard it is struck, 1 to 127.
-        on_event, off_event: int64 (N,), the numbers in `events.Events` of what begins and ends it.
+        on_event, off_event: int64 (N,), the numbers in `events` of what begins and ends it.
+        events: all that the tracks hold.
+        more: the chunks after the tracks, such as lyrics in a form of their own.
+        format, division: as stated in the file.
         ticks_per_unit: ticks in the unit of a tempo: a beat, or three frames of SMPTE time.
         smpte: whether ticks are real time, so that the file has no beats.
         tempo_tick, tempo: int64 (M,), where each tempo begins, increasing from 0, and its
             microseconds per `ticks_per_unit`.
         meters: the time signatures that count, if any, each (tick, beats, of), in order.
         keys: the key signatures, each unlike the one before, such as "Eb" and "C#m".
-        programs: (track, channel, tick, program) of each program change, in order within a track.
         pedal: how often the sustain pedal is pressed.
-        format: as stated in the file.
         track_names: those of all tracks that were found, "" for none.
-        last_tick, end_tick: where the longest track ends, and where a marker says that the piece
-            does, as in one that was sampled and ends in silence; 0 without.
+        end_tick: where a marker says that the piece ends, as in one that was sampled and ends in
+            silence; 0 without.
         remarks: what was repaired, each a short phrase.
     """
 
@@ -87,19 +94,25 @@ class Score:
     velocity: NDArray[np.uint8]
     on_event: NDArray[np.int64]
     off_event: NDArray[np.int64]
+    events: smf.Events
+    more: bytes
+    format: int
+    division: int
     ticks_per_unit: int
     smpte: bool
     tempo_tick: NDArray[np.int64]
     tempo: NDArray[np.int64]
     meters: tuple[tuple[int, int, int], ...]
     keys: tuple[str, ...]
-    programs: tuple[tuple[int, int, int, int], ...]
     pedal: int
-    format: int
     track_names: tuple[str, ...]
-    last_tick: int
     end_tick: int
     remarks: tuple[str, ...]
+
+    @cached_property
+    def of_drums(self) -> NDArray[np.bool_]:
+        """Which of the notes (N,) are drums."""
+        return self.channel == DRUM_CHANNEL
 
     def ends(self, *, pedal: bool) -> NDArray[np.int64]:
         """The ticks (N,) where notes end, by the sustain pedal or by their keys alone."""
@@ -142,7 +155,7 @@ class Score:
     @property
     def median_tempo(self) -> float:
         """Beats per minute, half of its time faster, half slower."""
-        ends = np.append(self.tempo_tick[1:], max(self.last_tick, 1))
+        ends = np.append(self.tempo_tick[1:], max(self.events.last_tick, 1))
         ticks = np.maximum(np.minimum(ends, ends[-1]) - self.tempo_tick, 0)
         order = np.argsort(-self.tempo)
         elapsed = np.cumsum((ticks * self.tempo.astype(np.float64))[order])
@@ -162,8 +175,19 @@ def read_score(data: bytes, *, restrike: Restrike = "close", hits: bool = False)
     Memory is bounded by a multiple of the file's size, whatever lengths it claims. SourceError if
     nothing can be read.
     """
-    file_format, division, events, repairs, _ = read_events(data)
+    start = _find_header(data)
+    size = int.from_bytes(data[start + 4 : start + 8])
+    if len(data) < start + 14 or size < 6:
+        raise SourceError("is cut short within its header")
+    file_format, declared, division = struct.unpack_from(">HHH", data, start + 8)
     ticks_per_unit, smpte_tempo = _parse_division(division)
+    repairs = Counter[str]()
+    tracks, tracks_end = _find_tracks(data, start + 8 + size, declared, repairs)
+    if file_format == 2:
+        repairs["format 2, its patterns read one after the other"] += 1
+    elif file_format > 2:
+        repairs[f"unknown format {file_format} read as format 1"] += 1
+    events = smf.Events(data, tracks, in_turn=ticks_per_unit * (file_format == 2))
     meters, keys, names, ends = _read_metas(events, repairs)
     tempo_tick, tempo = np.array([0]), np.array([smpte_tempo])
     if smpte_tempo is None:
@@ -190,51 +214,23 @@ def read_score(data: bytes, *, restrike: Restrike = "close", hits: bool = False)
         velocity=np.minimum(events.data[events.at[begin] + 1], 127),
         on_event=begin,
         off_event=end,
+        events=events,
+        more=_chunks(data, tracks_end),
+        format=file_format,
+        division=division,
         ticks_per_unit=ticks_per_unit,
         smpte=smpte_tempo is not None,
         tempo_tick=tempo_tick,
         tempo=tempo,
         meters=_metres(meters, ticks_per_unit),
         keys=tuple(key for _, key in _in_order(keys)),
-        programs=events.programs(),
         pedal=int(np.count_nonzero(pedals.pressed)),
-        format=file_format,
         track_names=tuple(names.get(track, "") for track in range(len(events.tracks))),
-        last_tick=events.last_tick,
         end_tick=max(ends, default=0),
         remarks=tuple(
             what if times == 1 else f"{what} ({times} times)" for what, times in repairs.items()
         ),
     )
-
-
-class MidiEvents(NamedTuple):
-    """What a MIDI file holds: its header, events, and how often what was repaired."""
-
-    format: int
-    division: int
-    events: smf.Events
-    repairs: Counter[str]
-    more: bytes
-    """The chunks after the tracks, such as lyrics in a form of their own."""
-
-
-def read_events(data: bytes) -> MidiEvents:
-    """Find the events of a MIDI file; SourceError as in `read_score`."""
-    start = _find_header(data)
-    size = int.from_bytes(data[start + 4 : start + 8])
-    if len(data) < start + 14 or size < 6:
-        raise SourceError("is cut short within its header")
-    file_format, declared, division = struct.unpack_from(">HHH", data, start + 8)
-    beat, _ = _parse_division(division)
-    repairs = Counter[str]()
-    tracks, end = _find_tracks(data, start + 8 + size, declared, repairs)
-    if file_format == 2:
-        repairs["format 2, its patterns read one after the other"] += 1
-    elif file_format > 2:
-        repairs[f"unknown format {file_format} read as format 1"] += 1
-    events = smf.Events(data, tracks, in_turn=beat * (file_format == 2))
-    return MidiEvents(file_format, division, events, repairs, _chunks(data, end))
 
 
 def is_midi(path: Path) -> bool:
@@ -253,8 +249,6 @@ def begins_like_midi(data: bytes) -> bool:
 
 def _find_header(data: bytes) -> int:
     """The position of the file's header: 0, or inside a RIFF wrapper."""
-    if not data:
-        raise SourceError("is empty")
     start = 0
     if begins_like_midi(data) and data[:4] == b"RIFF":
         # A title may hold "MThd" as well, so go by the chunks, as long as they lead there.

@@ -54,7 +54,7 @@ from seqmodel.media.music.grid import (
     MAX_TICK,
 )
 from seqmodel.media.music.metre import Signature
-from seqmodel.media.music.midi import read_events, read_score
+from seqmodel.media.music.midi import read_score
 from seqmodel.media.music.parts import DRUMS, MELODIC, Part, parts_of_notes
 from seqmodel.media.music.placing import FEW, STEADY, place
 from seqmodel.media.music.writing import (
@@ -95,11 +95,9 @@ class Original:
         SourceError as in `read_score` and `place`. UsageError for a file of independent patterns,
         for ticks longer than frames, and for a missing or ambiguous track.
         """
-        data = read_whole(path)
         self._path, self._frame, self._transposed = path, frame, transposed
-        self._file, score = read_events(data), read_score(data, hits=frame.kit)
-        self._score = score
-        if self._file.format == 2:
+        self._score = score = read_score(read_whole(path), hits=frame.kit)
+        if score.format == 2:
             raise UsageError(
                 f"{path} holds independent patterns (MIDI format 2), to which a track cannot be "
                 "added: convert it to format 1"
@@ -112,7 +110,7 @@ class Original:
                 f"{path} has ticks longer than the run's frames ({frame.grid}), too long for drawn "
                 "notes: save it with more ticks per beat"
             )
-        kit, of_drums, pitch = frame.kit, score.channel == DRUM_CHANNEL, score.pitch
+        kit, of_drums, pitch = frame.kit, score.of_drums, score.pitch
         apart = any(part.program == DRUMS for part in frame.parts)
         off_keys = (pitch < LOWEST_PITCH) | (pitch > HIGHEST_PITCH)
         end = np.where(of_drums[placed.chosen], placed.begin + 1, placed.end)
@@ -128,10 +126,9 @@ class Original:
         """(N,), by how many frames the notes that begin at `_onsets` are late besides the lag."""
         self._begins = {(begin, row) for begin, _, row in self._cells.values()}
         self._note_ends = score.ends(pedal=frame.pedal)
-        self._ends = dict[tuple[int, int], int]()
+        by_end = sorted(self._cells, key=self._note_ends.__getitem__)
+        self._ends = {self._cells[n][1:]: int(self._note_ends[n]) for n in by_end}
         """Frame after the last, row -> the tick where the longest such note ends."""
-        for n, (_, end, row) in self._cells.items():
-            self._ends[end, row] = max(self._ends.get((end, row), 0), int(self._note_ends[n]))
         unseen = {
             "drums": of_drums.any() and not (kit or frame.drums),
             "drums on keys without a sound": of_drums.sum() > len(placed.chosen) and kit,
@@ -217,7 +214,7 @@ class Original:
         # What stands at tick 0, such as names and tempos, is before any cut.
         end = None if cut is None else max(1, int(min(ticks[cut], ends[cut])))
         remaining = self._remaining_notes(frames, given, ends, end)
-        data = _transposed(self._file.events, semitones)
+        data = _transposed(self._score.events, semitones)
         removed, added = self._replace(data, remaining, end)
         notes, lowest = notes_of(frames), rows_of(frames)[0]
         begins = onset_ticks(notes, frames, ticks + self._lag, steps, late)
@@ -366,16 +363,15 @@ class Original:
         Notes of a key that each end where the next is struck depend on each other's note-offs, so
         such a chain is rewritten if any of them changes.
         """
-        score, events, pedals = self._score, self._file.events, self._file.events.pedals()
+        score, events = self._score, self._score.events
+        pedals = events.pedals()
         E = len(events.ticks)
         removed = np.zeros(E, np.bool_) if end is None else events.ticks >= end
         added = defaultdict[int, list[smf.TimedEvent]](list)
-        (numbers,) = np.nonzero((events.status >= smf.NOTE_OFF) & (events.status < smf.AFTERTOUCH))
-        at = events.at[numbers]
+        numbers, note_keys, note_strikes = events.note_events
         keys, strikes = np.zeros(E, np.int64), np.zeros(E, np.bool_)
-        keys[numbers] = events.channel_key[numbers] << 7 | np.minimum(events.data[at], 127)
-        strikes[numbers] = (events.status[numbers] >= smf.NOTE_ON) & (events.data[at + 1] > 0)
-        places = np.sort(keys[numbers] * E + numbers)
+        keys[numbers], strikes[numbers] = note_keys, note_strikes
+        places = np.sort(note_keys * E + numbers)
         order = np.lexsort((score.on_event, keys[score.on_event]))
         key, on, off = keys[score.on_event][order], score.on_event[order], score.off_event[order]
         joined = (key[1:] == key[:-1]) & (off[:-1] == on[1:])
@@ -421,7 +417,7 @@ class Original:
         return removed, added
 
     def _free_channels(self) -> list[int]:
-        events = self._file.events
+        events = self._score.events
         used = {*(events.status[events.status > 0] & 15).tolist(), DRUM_CHANNEL}
         return [channel for channel in range(CHANNELS) if channel not in used]
 
@@ -433,7 +429,7 @@ class Original:
         score, same = self._score, [k for k, other in enumerate(self._names) if other == name]
         track = max(same, default=None) if self._into is None else self._into
         own = score.channel[score.track == (-1 if track is None else track)].tolist()
-        own = own or [channel for number, channel, *_ in score.programs if number == track]
+        own = own or [channel for number, channel, *_ in score.events.programs if number == track]
         return track, [channel for channel in own if channel != DRUM_CHANNEL]
 
     def _models(
@@ -472,7 +468,7 @@ class Original:
         Percussive programs and effects count only if there are no others. What a track begins with
         is `added` to it.
         """
-        changes = sorted(self._score.programs, key=itemgetter(2))
+        changes = sorted(self._score.events.programs, key=itemgetter(2))
         programs = {channel: program for _, channel, tick, program in changes if tick <= first}
         targets = dict[int, tuple[int, int]]()
         for k, part in parts.items():
@@ -504,7 +500,7 @@ class Original:
 
         Volume and pan, where stated, and the program with its bank, unless a `program` is given.
         """
-        events = self._file.events
+        events = self._score.events
         told = [kind | channel for channel in like for kind in (smf.CONTROL, smf.PROGRAM)]
         numbers = np.flatnonzero(np.isin(events.status, told) & (events.ticks <= tick))
         numbers = numbers[np.argsort(events.ticks[numbers], kind="stable")]
@@ -541,7 +537,7 @@ class Original:
         self, data: bytes, removed: NDArray[np.bool_], added: Mapping[int, list[smf.TimedEvent]],
         end: int | None,
     ) -> bytes:  # fmt: skip
-        events, chunks = self._file.events, list[bytes]()
+        events, chunks = self._score.events, list[bytes]()
         ends = events.event == 0xFF
         ends[ends] = events.data[events.at[ends]] == smf.END_OF_TRACK
         for track in range(max([len(events.tracks), *(number + 1 for number in added)])):
@@ -552,8 +548,8 @@ class Original:
             last = int(events.ticks[of_track].max(initial=0))
             last = last if end is None else min(last, end)
             chunks.append(smf.track_chunk([*timed, *added.get(track, ())], last))
-        kind = 0 if self._file.format == 0 and len(chunks) == 1 else 1
-        return smf.midi_file(kind, self._file.division, chunks) + self._file.more
+        kind = 0 if self._score.format == 0 and len(chunks) == 1 else 1
+        return smf.midi_file(kind, self._score.division, chunks) + self._score.more
 
 
 def _commonest(channels: Sequence[int]) -> list[int]:

@@ -76,7 +76,7 @@ def parts_of(score: Score) -> list[dict[str, Any]]:
     else program 1; of several those that notes have, of most notes first. Drums have none.
     """
     changes_of: dict[tuple[int, ...], list[tuple[int, int]]] = {}
-    for track, channel, tick, program in score.programs:
+    for track, channel, tick, program in score.events.programs:
         for where in ((track, channel), (channel,)):
             changes_of.setdefault(where, []).append((tick, program + 1))
     parts, part_ids = [], score.track << 4 | score.channel

@@ -13,7 +13,6 @@ from seqmodel.media.marks import MARKS
 from seqmodel.media.music.frames import PianoRollFrames, fold, hold, marks_in, struck
 from seqmodel.media.music.grid import (
     DRAWN,
-    DRUM_CHANNEL,
     KIT,
     KIT_KEYS,
     LOWEST_PITCH,
@@ -150,7 +149,7 @@ class PlacedNotes:
         merged = len(distinct) - dropped - int(np.count_nonzero(struck(frames)))
         if self.frame.kit:
             related = int((self.row + KIT[0] != score.pitch[chosen]).sum())
-            unknown = int((score.channel == DRUM_CHANNEL).sum()) - len(chosen)
+            unknown = int(score.of_drums.sum()) - len(chosen)
             return Tally(len(distinct), dropped, merged, related, unknown)
         longer = (score.ends(pedal=self.frame.pedal) > score.off_tick)[chosen]
         shared = 0
@@ -190,10 +189,9 @@ def lag_of(on_tick: NDArray[np.int64], beat: int, steps: int = 4) -> int:
 
 def in_frames(score: Score, frame: PianoRollFrames) -> NDArray[np.bool_]:
     """Which of the score's notes (N,) such frames have: of a kit, hits on keys with a sound."""
-    is_drum: NDArray[np.bool_] = score.channel == DRUM_CHANNEL
     if frame.kit:
-        return is_drum & (ROWS[score.pitch] >= 0)
-    return ~is_drum | frame.drums
+        return score.of_drums & (ROWS[score.pitch] >= 0)
+    return ~score.of_drums | frame.drums
 
 
 def place(score: Score, frame: PianoRollFrames, *, transpose: int = 0) -> PlacedNotes:
@@ -215,7 +213,7 @@ def place(score: Score, frame: PianoRollFrames, *, transpose: int = 0) -> Placed
     chosen = np.flatnonzero(in_frames(score, frame))
     if not len(chosen) and (len(score.pitch) or not score.end_tick):
         damage = f" ({'; '.join(score.remarks)})" * bool(score.remarks)
-        if kit and (score.channel == DRUM_CHANNEL).any():
+        if kit and score.of_drums.any():
             raise SourceError(f"has no drums on keys for which a kit has a sound{damage}")
         if kit:
             raise SourceError(f"has no drums{damage}")
@@ -265,7 +263,6 @@ def _frames_in_seconds(score: Score, grid: Grid, tick: NDArray[Any]) -> NDArray[
     Elapsed time is in microseconds / ticks_per_unit, below 2^38 ticks * 2^24. Twice its nanoseconds
     could overflow, so whole microseconds are split off first: flooring twice equals flooring once.
     """
-    assert grid.step_nanoseconds is not None
     elapsed = np.zeros_like(score.tempo)
     np.cumsum(np.diff(score.tempo_tick) * score.tempo[:-1], out=elapsed[1:])
     at = np.searchsorted(score.tempo_tick, tick, side="right") - 1

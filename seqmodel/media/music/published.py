@@ -27,7 +27,6 @@ from seqmodel.media.music.grid import (
     PIANO,
     PUBLISHED_STEPS_PER_BEAT,
     REST,
-    ROLL_SUFFIXES,
     STEPS_PER_BEAT,
     Grid,
 )
@@ -122,7 +121,7 @@ class RollFile:
 
 
 def read_published(path: Path) -> RollFile:
-    """Read a file of published piano-rolls, without executing anything in it.
+    """Read a file of published piano-rolls, one of `ROLL_SUFFIXES`, without executing anything.
 
     - `.mat`: cell arrays `traindata`, `validdata`, `testdata` of (T, 88) zeros and ones.
     - `.pickle`, `.pkl`: a dict of split -> pieces -> frames -> MIDI pitches 21 to 108. A piece may
@@ -136,11 +135,8 @@ def read_published(path: Path) -> RollFile:
 
     SourceError if the file cannot be read or holds anything else.
     """
-    suffix = path.suffix.lower()
-    if suffix not in ROLL_SUFFIXES:
-        raise SourceError(f"is none of {', '.join(ROLL_SUFFIXES)}")
     readers = {".mat": _read_mat, ".npz": _read_npz, ".npy": _read_npy, ".json": _read_json}
-    reader = readers.get(suffix, _read_pickle)
+    reader = readers.get(path.suffix.lower(), _read_pickle)
     claims = _Claims()
     with open_media(path) as file:
         if not file.peek(1):

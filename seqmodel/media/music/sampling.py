@@ -4,6 +4,7 @@ import io
 import json
 import math
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -35,7 +36,6 @@ from seqmodel.media.music.frames import (
 )
 from seqmodel.media.music.grid import (
     DEFAULT_BPM,
-    DRUM_CHANNEL,
     HIGHEST_PITCH,
     KIT_KEYS,
     LOWEST_PITCH,
@@ -135,8 +135,7 @@ class MusicSampling(Sampling):
         written_metre = shifted(as_facts, len(self.primer) - self._included)
         self._metre = metre_from_json(written_metre) if frame.grid.steps_per_beat else ()
         if request.kind in SOUND_FORMATS:
-            to_come = self._included + self.length - (len(self._times) - 1)
-            check_sound(request.kind, self._times[-1] + to_come * seconds_per_frame)
+            check_sound(request.kind, float(self._times_of(self._included + self.length)[-1]))
 
     def write(
         self,
@@ -166,11 +165,8 @@ class MusicSampling(Sampling):
             return Written(size, hint)
         frames, given = self._in_written_key(frames)
         if self._request.kind in SOUND_FORMATS:
-            to_come = len(frames) - (len(self._times) - 1)
-            drawn = frame_times(to_come, self._frame.grid, self._tempo)
-            times = np.append(self._times, self._times[-1] + drawn[1:])
             seconds = write_music(
-                self._request.kind, file, frames, times, self._frame.grid,
+                self._request.kind, file, frames, self._times_of(len(frames)), self._frame.grid,
                 metre=self._metre, flat=self._flat, given=given,
                 drums=drums_in(frames, self._frame.parts),
             )  # fmt: skip
@@ -178,6 +174,11 @@ class MusicSampling(Sampling):
         else:
             file.write(self._encode(frames, given))
         return Written(size, hint)
+
+    def _times_of(self, frames: int) -> NDArray[np.float64]:
+        """(T + 1,), when the frames of a written piece begin: what is drawn keeps the tempo."""
+        drawn = frame_times(frames - (len(self._times) - 1), self._frame.grid, self._tempo)
+        return np.append(self._times, self._times[-1] + drawn[1:])
 
     def _hint(self, drawn: NDArray[np.uint8]) -> str:
         if not drawn.any():
@@ -266,17 +267,12 @@ class MusicSampling(Sampling):
         if path is None:
             return None
         read = ReadFile("prime", path, frame, request.options)
-        if read.score is None:
-            if not frame.onsets:
-                read.frames = sounding(read.frames)
-            elif not has_onsets(read.frames):
-                self.remarks.append(
-                    f"{path} does not state which notes are struck again: repeated notes count as "
-                    "held"
-                )
-                read.frames = with_onsets(read.frames)
-            unknown = frame.marked_size - read.frames.shape[1]  # of marks
-            read.frames = np.pad(read.frames, ((0, 0), (0, unknown)))
+        if frame.onsets and not read.states_onsets:
+            self.remarks.append(
+                f"{path} does not state which notes are struck again: repeated notes count as held"
+            )
+        unknown = frame.marked_size - read.frames.shape[1]  # of marks
+        read.frames = np.pad(read.frames, ((0, 0), (0, unknown)))
         if read.transposed:
             written = ", and is written in its own key" if request.include_prime else ""
             self.remarks.append(
@@ -340,7 +336,9 @@ class ReadFile:
     """A file as read by the run, to be continued or filled; SeqmodelError if it cannot be.
 
     Attributes:
-        frames: (T, 88), or (T, 176) with onsets, and more with marks.
+        states_onsets: whether it tells a note struck again from one that is held.
+        played: (T, 176), with onsets also if the run has none, and more with marks.
+        frames: the same, without onsets if the run has none.
         placed, score: of a MIDI file, else None.
         transposed: semitones by which it was transposed to move its tonic to C.
         tempo: beats per minute: its first, or else the usual one.
@@ -348,19 +346,22 @@ class ReadFile:
     """
 
     def __init__(
-        self, option: str, path: Path, frame: PianoRollFrames, options: Mapping[str, Any],
-        onsets: bool | None = None,
-    ) -> None:  # fmt: skip
+        self, option: str, path: Path, frame: PianoRollFrames, options: Mapping[str, Any]
+    ) -> None:
         self.path, self.transposed = path, 0
         self.tempo = frame.tempo or DEFAULT_BPM
         self.score: Score | None = None
         self.placed: PlacedNotes | None = None
         with naming(f"--{option} {path}", for_run=True):
             if path.suffix.lower() == ".npy":
-                self.frames, _ = load_roll(path, frame)
+                found, _ = load_roll(path, frame)
             else:
-                self.frames, _, self.transposed, self.placed = load_midi(path, frame, onsets=onsets)
+                played = replace(frame, onsets=not frame.kit)
+                found, _, self.transposed, self.placed = load_midi(path, played)
                 self.score = self.placed.score
+        self.states_onsets = has_onsets(found)
+        self.played = found if self.states_onsets else with_onsets(found)
+        self.frames = self.played if frame.onsets else sounding(self.played)
         if self.score and not self.score.smpte:
             self.tempo = 60e6 / int(self.score.tempo[0])
         stated = metre_of(self.score, self.frames, frame.grid)
@@ -416,7 +417,6 @@ class FilledPiece(ReadFile):
     """A file as read by the run, and the part of it to redraw.
 
     Attributes:
-        played: (T, 176), with onsets also if the run has none.
         free: (T, 88), the notes to be drawn.
         remarks: what is lost of the file, one line each.
     """
@@ -428,14 +428,11 @@ class FilledPiece(ReadFile):
 
         With `keep`, a MIDI file is itself written with the drawn notes, see `original`.
         """
-        super().__init__("fill", path, frame, options, onsets=True)
+        super().__init__("fill", path, frame, options)
         if not any(options.get(part) for part in SELECTIONS):
             flags = ", ".join(f"--{part}" for part in SELECTIONS)
             raise UsageError(f"--fill {path}: choose what to draw with {flags}")
-        self._frame, self.played = frame, self.frames
-        if not has_onsets(self.frames):
-            self.played = with_onsets(self.frames)
-        self.frames = self.played if frame.onsets else sounding(self.played)
+        self._frame = frame
         self.remarks = [] if self.score is None else self._remarks(self.score, keep=keep)
         self.free = self._free_mask(options)
         if not self.free.any():
@@ -447,8 +444,7 @@ class FilledPiece(ReadFile):
         off_keys = (pitches < LOWEST_PITCH) | (pitches > HIGHEST_PITCH)
         placed, steps = in_frames(score, frame), frame.grid.steps_per_beat or 0
         off_grid = score.on_tick[placed] * steps % score.ticks_per_unit
-        dropped = set(score.channel[~placed].tolist())
-        drums = DRUM_CHANNEL in dropped
+        dropped = score.of_drums[~placed]
         remarks = {
             f"is read with repairs: {', '.join(score.remarks)}": score.remarks,
             f"was transposed by {self.transposed:+d} semitones, its tonic to C as in training, and "
@@ -457,9 +453,9 @@ class FilledPiece(ReadFile):
         lost = {
             "has notes off the keyboard, moved there by octaves": not frame.kit and off_keys.any(),
             f"has notes off the run's grid ({frame.grid}), moved onto it": off_grid.any(),
-            "has drums, which are dropped": drums and not frame.kit,
-            "has drums on keys without a sound, which are dropped": drums and frame.kit,
-            "has notes besides drums, which are dropped": dropped - {DRUM_CHANNEL},
+            "has drums, which are dropped": dropped.any() and not frame.kit,
+            "has drums on keys without a sound, which are dropped": dropped.any() and frame.kit,
+            "has notes besides drums, which are dropped": not dropped.all(),
         }
         shown = remarks if keep else remarks | lost
         return [f"{self.path} {what}" for what, found in shown.items() if found]

@@ -320,7 +320,6 @@ def _ticks_per_step(grid: Grid, tempo: int) -> tuple[int, int, int]:
     if grid.steps_per_beat is not None:
         ticks = max(1, FINE_DIVISION // grid.steps_per_beat)
         return ticks * grid.steps_per_beat, ticks, 1
-    assert grid.step_nanoseconds is not None
     beat = 1000 * tempo
     division = FINE_DIVISION
     while division * grid.step_nanoseconds < SMOOTH_TICKS * beat and division < MAX_DIVISION:
@@ -511,7 +510,7 @@ def listen(path: Path, options: Mapping[str, Any], target: Path) -> None:
         else:
             frames, _, _, placed = load_to_show(path, options)
             score, grid, given = placed.score, placed.frame.grid, placed.given_mask()
-            drums = placed.roll_of(score.channel[placed.chosen] == DRUM_CHANNEL) > 0
+            drums = placed.roll_of(score.of_drums[placed.chosen]) > 0
             stated = stated_metre(score, grid)
     times = frame_times(len(frames), grid, tempo or DEFAULT_BPM, None if tempo else score)
     check_sound(kind, float(times[-1]))

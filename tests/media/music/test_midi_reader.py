@@ -171,7 +171,7 @@ def test_patterns_of_format_2_follow_one_another():
     score = read_score(data)
     assert notes_of(score) == [(0, 20, 60, 0, 0), (29, 49, 60, 0, 1)]
     assert (score.tempo_tick.tolist(), score.tempo.tolist()) == ([0, 24], [1000, 500_000])
-    assert score.last_tick == 49
+    assert score.events.last_tick == 49
 
 
 @pytest.mark.parametrize(
@@ -192,7 +192,7 @@ MANY_FAR = b"".join(quantity(2**28 - 1) + b"\xf8" for _ in range(1100))
 @pytest.mark.parametrize(
     ("data", "reason"),
     [
-        (b"", "is empty"),
+        (b"", "is not a MIDI file"),
         (b"Dear reader, this is no music.\n" * 9, "is not a MIDI file"),
         (b"RIFF\x00\x00\x00\x00RMIDdata", "is not a MIDI file"),
         (b"RIFF\x00\x00\x00\x00WAVEMThd", "is not a MIDI file"),

@@ -27,7 +27,7 @@ from seqmodel.errors import SourceError, UsageError
 from seqmodel.media.music.corpus import load_midi
 from seqmodel.media.music.frames import PianoRollFrames, from_states
 from seqmodel.media.music.grid import Grid
-from seqmodel.media.music.midi import read_events, read_score
+from seqmodel.media.music.midi import read_score
 from seqmodel.media.music.original import Original
 from seqmodel.media.music.placing import place
 
@@ -183,7 +183,7 @@ def test_awkward_files_stay(shared_data):
         T = len(original.frames)
         free = stretch(T, T // 3, T - T // 3)
         _, data = redrawn(path, free)
-        old, new = read_events(path.read_bytes()).events, read_events(data).events
+        old, new = read_score(path.read_bytes()).events, read_score(data).events
         for track in range(len(old.tracks)):
             rows = [
                 [

@@ -394,7 +394,6 @@ CALLS_OF_ONE_TUPLE = (
         ("a.json", b'{"train": [[[60.5]]]}', "pitch 60.5 in piece 0 of train"),
         ("a.json", b'{"train": [[[1%s]]]}' % (b"0" * 4000), "pitch out of range"),
         ("a.json", b" " * 2**23 + b"{}", "more than 8 MiB of JSON"),
-        ("a.txt", b"hello", "none of .mat"),
     ],
 )
 def test_files_that_are_not_published_rolls_are_refused(tmp_path, name, data, reason):
