@@ -245,7 +245,7 @@ def place(score: Score, frame: PianoRollFrames, *, transpose: int = 0) -> Placed
     begin, end = frames_of(score, grid, on_tick), frames_of(score, grid, off_tick)
     if short_notes:
         end = np.maximum(end, begin + 1)
-    key = score.pitch[chosen] + transpose * (score.channel[chosen] != DRUM_CHANNEL)
+    key = score.pitch[chosen] + transpose * ~score.of_drums[chosen]
     row = ROWS[key] if kit else fold(key) - LOWEST_PITCH
     return PlacedNotes(score, frame, chosen, begin, end, row, length, lag)
 
