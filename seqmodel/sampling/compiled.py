@@ -15,7 +15,7 @@ from llvmlite import ir
 from numpy.typing import NDArray
 
 from seqmodel.kernels.code.emit import INT, POINTER, Emitter, vector_lanes
-from seqmodel.kernels.code.jit import Library, call_at, compiled_once, function
+from seqmodel.kernels.code.jit import Library, compiled_once, function
 from seqmodel.kernels.run.calls import (
     ITEMSIZE,
     Arena,
@@ -164,7 +164,7 @@ def compiled_sampler(model: SequenceModel, chunk: int, temperature: float) -> Dr
     if frame is None:
         return None
     calls, steps_per_frame = [*compiled.calls, frame.call], model.encoder.steps
-    shared, run = CallFields(calls), _loop(tuple(call.shape for call in calls))
+    shared, run = CallFields(calls, frame.ended), _loop(tuple(call.shape for call in calls))
 
     def draw(carry: Carry, uniforms: Uniforms, shortest: float) -> Stream:
         memory = compiled.arena.memory()
@@ -201,7 +201,7 @@ class CompiledParticles:
         self._draw, last = draw, self._model.inputs.last
         self._copy_of_last = self._model.arena.take(*last.shape)  # a draw replaces it
         calls = [*self._model.calls, copy_call(self._copy_of_last, last), draw.call]
-        self._fields = CallFields(calls)
+        self._fields = CallFields(calls, draw.ended)
         external = filter(None, (draw.forced, draw.logits, draw.frames))
         self._columns = [self._fields.columns(slot) for slot in external]
         self._pool = ThreadPoolExecutor()  # compiled code runs without the interpreter's lock
@@ -213,7 +213,7 @@ class CompiledParticles:
     def _memories(self) -> NDArray[np.uint8]:
         """An arena for each draft, made on first use, so that the size can be checked before."""
         memories = self._model.arena.memories(self._number)
-        self._draw.uniforms.of_all(memories)[:] = 0  # every number is forced
+        self._draw.stream.of_all(memories)[:] = 0  # every number is forced
         return memories
 
     @cached_property
@@ -245,6 +245,7 @@ class CompiledParticles:
         numbers_read, logits = np.empty((2, numbers.size + padding))
         frames = np.empty(forced.size + padding, np.uint8)
         numbers_read[: numbers.size] = numbers[order].ravel()
+        self._draw.stream.of_all(self._memories)[used] = 0
         fields = self._fields_of_all[used]
         external: tuple[NDArray[Any], ...] = (numbers_read, logits, frames)
         for array, columns in zip(external, self._columns, strict=True):
@@ -286,12 +287,13 @@ class CompiledParticles:
 def _loop(calls: tuple[tuple[int, int], ...], once: int = 0) -> Callable[..., int]:
     """run(fields, stops, endless, whole): a compiled loop over calls, the last being a draw.
 
-    It makes `stops` (N,) steps in each arena, with its `fields` (N, ...); the first `once` calls
-    run only at step 0. Draw n gets n as its argument. Draws below `endless` do not end the piece,
-    and others only if n + 1 is a multiple of `whole`. Returns n + 1 at an end, else 0.
+    It makes `stops` (N,) steps in each arena, with its `fields` (N, ...), the last of which is
+    whether the piece `ended`; the first `once` calls run only at step 0. Draws below `endless` do
+    not end the piece, and others only if n + 1 is a multiple of `whole`. Returns n + 1 at an end,
+    else 0.
     """
     module, kinds = ir.Module("sample"), [POINTER, INT, INT, POINTER, INT, INT]
-    first, (*others, (draw, _)) = calls[:once], calls[once:]
+    first, others = calls[:once], calls[once:]
     with function(module, "run", kinds, ITEMSIZE, INT) as (e, fields, arenas, *more):
         b, (size, stops, endless, whole) = e.builder, more
         with e.loop(0, arenas) as k:
@@ -301,7 +303,7 @@ def _loop(calls: tuple[tuple[int, int], ...], once: int = 0) -> Callable[..., in
             with e.loop(0, stop) as n:
                 with b.if_then(b.icmp_signed("==", n, e.int(0))):
                     write_calls(e, first, base)
-                ended = call_at(b, draw, INT, [write_calls(e, others, rest), n])
+                ended = b.load(b.load(write_calls(e, others, rest), typ=POINTER), typ=INT)
                 frame_ends = b.icmp_signed("==", b.srem(e.add(n, 1), whole), e.int(0))
                 may_end = b.and_(b.icmp_signed(">=", n, endless), frame_ends)
                 with b.if_then(b.and_(may_end, b.icmp_signed("!=", ended, e.int(0)))):

@@ -170,10 +170,11 @@ def write_calls(e: Emitter, calls: Iterable[tuple[int, int]], fields: Any) -> An
 
 
 class CallFields:
-    """The fields of several calls, one after another, as the functions read them."""
+    """The fields of several calls, one after another, as the functions read them, and others."""
 
-    def __init__(self, calls: Sequence[Call]) -> None:
-        self._fields = [field for call in calls for field in call.fields]  # keeps tensors alive
+    def __init__(self, calls: Sequence[Call], *others: Slot) -> None:
+        of_calls = (field for call in calls for field in call.fields)
+        self._fields = [*of_calls, *others]  # keeps tensors alive
         self._values = np.array([_number(field) for field in self._fields], np.int64)
         self._is_slot = np.array([isinstance(field, Slot) for field in self._fields], np.int64)
 
