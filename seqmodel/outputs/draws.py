@@ -21,8 +21,7 @@ from seqmodel.kernels.code.instructions import Inline, dot, of_vectors
 from seqmodel.kernels.code.language import copy, side_by_side
 from seqmodel.kernels.code.vectors import Vector
 from seqmodel.kernels.linear.matmul import matmul, pack, row_matmul
-from seqmodel.kernels.run.calls import ITEMSIZE, Call, Value, declare, write_calls
-from seqmodel.kernels.run.threads import compile_text
+from seqmodel.kernels.run.calls import ITEMSIZE, Call, Value, step_call
 from seqmodel.kernels.uniforms import BITS, GAMMA, MIXING, Uniforms
 from seqmodel.outputs.notes import LinearNotesOutput, NotesOutput
 from seqmodel.outputs.protocol import DrawSetting, Output
@@ -68,13 +67,10 @@ class Draw:
             "ended": self.ended, "frames": self.frames,
             "uniforms": arena.take(numbers, spare=spare * ITEMSIZE), **fields,
         }  # fmt: skip
-        signature, ordered = declare(type(output).__name__, all_fields)
-        kernel = compile_text(
-            signature, ITEMSIZE, draw_step, over="D", lanes=spare, step_text=text,
-            calls=tuple(call.shape for call in calls), at_zero=temperature == 0, fills=fills,
-            end=output.end, **constants,
+        self.call = step_call(
+            draw_step, all_fields, calls, lanes=spare, step_text=text, at_zero=temperature == 0,
+            fills=fills, end=output.end, **constants,
         )  # fmt: skip
-        self.call = Call(kernel.library.address(f"{signature.name}_alone"), ordered, calls)
 
     def refill(self, memory: NDArray[np.uint8], uniforms: Uniforms) -> None:
         """Set the uniforms of the next chunk."""
@@ -213,8 +209,6 @@ multiply: Any = Inline(lambda e, *product: matmul(e, *product, False))
 """multiply(a, a_stride, b, c, c_stride, rows, k, columns): c (rows, columns) = a b, b packed."""
 put_bytes: Any = Inline(_write_bytes)
 """put_bytes(x, to, count): write zeros and ones as bytes."""
-make_calls: Any = Inline(lambda e, f: write_calls(e, f.calls, f.inner))
-"""make_calls(f): make the draw's further calls."""
 
 
 # Texts of `kernels.code.language`. `f` has the fields and the constants of the draw.

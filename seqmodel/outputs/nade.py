@@ -2,10 +2,9 @@
 
 The specification comes first, the compiled draw last. The compiled score goes from h to nats in one
 pass, and in training back in the same pass. The hidden units change only after a sounding note, of
-which a frame has few. So a frame falls into segments of notes that see the same state of the hidden
-units: each state is computed once, and stored until the gradients of its segment are known. With
-onsets the same holds for the F numbers of a frame, its notes and then its strikes: "note" below
-means any of these.
+which a frame has few. So notes up to the next that sounds see the same state of the hidden units,
+which is computed once, and stored until their gradients are known. With onsets the same holds for
+the F numbers of a frame, its notes and then its strikes: "note" below means any of these.
 """
 
 import math
@@ -26,7 +25,7 @@ from seqmodel.kernels.code.vectors import ACTIVATIONS
 from seqmodel.kernels.linear.matmul import matmul, packing
 from seqmodel.kernels.run.calls import ITEMSIZE
 from seqmodel.kernels.run.signature import NEW, THREADS, Array, Field, Signature, packed
-from seqmodel.kernels.run.threads import Job, Kernel, compile_text, parallel_for
+from seqmodel.kernels.run.threads import Job, compile_text, parallel_for
 from seqmodel.media.definitions import FrameDefinition
 from seqmodel.outputs.bernoulli import write_frame_nats
 from seqmodel.outputs.draws import LinearNotesDraw
@@ -144,10 +143,13 @@ def _scoring(
         "rows": len(rows), "blocks": -(-len(rows) // BLOCK), "H": weight.shape[1], "D": V.shape[0],
         "K": V.shape[1], "P": panels["V"][:, 0].numel(), "threads": threads_for(len(rows)),
         "h": rows, "bias": bias.contiguous(), "frames": rows_of(frames),
-        "past": None if past is None else rows_of(past), "states": NEW, "lasts": NEW,
+        "past": None if past is None else rows_of(past), "states": NEW, "ends": NEW,
         "outputs": NEW, "nats": NEW,
     }  # fmt: skip
-    kernel = _kernel(h.element_size(), gradient=weights is not None)
+    kernel = compile_text(
+        _SCORE, h.element_size(), score_blocks, over="blocks", lanes=panel_width(h.element_size()),
+        gradient=weights is not None,
+    )  # fmt: skip
     return [*packings.values(), kernel.job(fields)]
 
 
@@ -168,37 +170,27 @@ def _score(weights: Tensor | None, *arguments: Any) -> ScoreResult:
     return created["nats"].view(h.shape[:-1]), grads
 
 
-_ARRAYS = (
-    Array("h", ("rows", "H")),
-    packed("weight", "H", "D + K"),
-    Array("bias", ("D + K",)),
-    packed("V", "D", "K"),
-    packed("U", "D", "K"),
-    Array("frames", ("rows", "D")),
-    Array("past", ("rows", "D"), optional=True),  # with onsets
-    Array("states", (THREADS, f"({BLOCK} * (D + 1) + 1) * P")),  # of a block's rows; then `a`
-    Array("lasts", (THREADS, f"{BLOCK}"), torch.int64),  # where each row's last state begins
-    Array("outputs", ("rows", "D + K")),
-    Array("nats", ("rows",)),
+_SCORE = Signature(
+    "nade",
+    ("rows", "blocks", "H", "D", "K", "P"),
+    (
+        Array("h", ("rows", "H")),
+        packed("weight", "H", "D + K"),
+        Array("bias", ("D + K",)),
+        packed("V", "D", "K"),
+        packed("U", "D", "K"),
+        Array("frames", ("rows", "D")),
+        Array("past", ("rows", "D"), optional=True),  # with onsets
+        Array("states", (THREADS, f"({BLOCK} * (D + 1) + 1) * P")),  # of a block's rows; then `a`
+        Array("ends", (THREADS, f"{BLOCK} * (D + 3)"), torch.int64),  # of states, see below
+        # The notes' logits or, with weights, the gradient of a row's nats.
+        Array("outputs", ("rows", "D + K")),
+        Array("nats", ("rows",)),
+        Array("weights", ("rows",), optional=True),
+        Array("d_V", (THREADS, "D * P"), optional=True),
+        Array("d_U", (THREADS, "D * P"), optional=True),
+    ),
 )
-_GRADIENTS = (
-    Array("weights", ("rows",)),
-    Array("d_V", (THREADS, "D * P")),
-    Array("d_U", (THREADS, "D * P")),
-)
-_SIZES = ("rows", "blocks", "H", "D", "K", "P")
-# Without a gradient it leaves the notes' logits in `outputs`, else the gradient of a row's nats.
-_SIGNATURES = {
-    False: Signature("nade_forward", _SIZES, _ARRAYS),
-    True: Signature("nade_gradient", _SIZES, (*_ARRAYS, *_GRADIENTS)),
-}
-
-
-def _kernel(itemsize: int, *, gradient: bool) -> Kernel:
-    return compile_text(
-        _SIGNATURES[gradient], itemsize, score_blocks, over="blocks", lanes=panel_width(itemsize),
-        gradient=gradient,
-    )  # fmt: skip
 
 
 def _write_nats(e: Emitter, f: Any, row: Any, logits: Any) -> Any:
@@ -223,7 +215,7 @@ def score_blocks(f: Any, first: Any, last: Any, lane: Any) -> None:
     N = f.D + f.K
     zero = float(lane) * 0.0
     states = f.states[f.thread * (BLOCK * (f.D + 1) + 1) * f.P :]
-    lasts = f.lasts[f.thread * BLOCK :]
+    ends = f.ends[f.thread * BLOCK * (f.D + 3) :]
     a = states[BLOCK * (f.D + 1) * f.P :]
     clear(a, f.P)
     if f.gradient:
@@ -238,32 +230,42 @@ def score_blocks(f: Any, first: Any, last: Any, lane: Any) -> None:
         for n in range(rows):
             frame = f.frames[(start + n) * f.D :]
             outputs = f.outputs[(start + n) * N :]
-            lasts[n] = write_logits(f, frame, outputs, a, states[n * (f.D + 1) * f.P :], zero)
+            of_row = states[n * (f.D + 1) * f.P :]
+            write_logits(f, frame, outputs, a, of_row, ends[n * (f.D + 3) :], zero)
             f.nats[start + n] = nats_of_row(f, start + n, outputs)
         if f.gradient:  # by panels: one of each matrix stays in the L1 cache for all rows
             for k in range(0, f.P, f.lanes):
                 for n in range(rows):
-                    of_row = states[n * (f.D + 1) * f.P + k :]
-                    write_gradient(f, start + n, k, of_row, lasts[n], a, zero)
+                    of_panel = states[n * (f.D + 1) * f.P + k :]
+                    write_gradient(f, start + n, k, of_panel, ends[n * (f.D + 3) :], a, zero)
 
 
-def write_logits(f: Any, frame: Any, outputs: Any, a: Any, states: Any, zero: Any) -> Any:
-    """Turn a row's b_v into its notes' logits, and store the states; returns the last's place."""
+def write_logits(
+    f: Any, frame: Any, outputs: Any, a: Any, states: Any, ends: Any, zero: Any
+) -> None:
+    """Turn a row's b_v into its notes' logits, and store the states.
+
+    State n is that of the notes from `ends[n]` to `ends[n + 1]`; the last number of `ends` is that
+    of the sounding notes.
+    """
     copy(outputs[f.D :], a, f.K)
     activate(f, a, states)
-    state = 0
+    n = 0
+    ends[0] = 0
     for d in range(f.D):
         total = zero
         for k in range(0, f.P, f.lanes):
             weight = side_by_side(f.U[k * f.D + d * f.lanes :])[0]
-            total += weight * side_by_side(states[state + k :])[0]
+            total += weight * side_by_side(states[n * f.P + k :])[0]
         outputs[d] = sum_of_lanes(total) + outputs[d]
         if frame[d] != 0:
             for k in range(0, f.P, f.lanes):
                 side_by_side(a[k:])[0] += side_by_side(f.V[k * f.D + d * f.lanes :])[0]
-            state += f.P
-            activate(f, a, states[state:])
-    return state
+            n += 1
+            ends[n] = d + 1
+            activate(f, a, states[n * f.P :])
+    ends[n + 1] = f.D
+    ends[f.D + 2] = n
 
 
 def activate(f: Any, a: Any, state: Any) -> None:
@@ -273,7 +275,7 @@ def activate(f: Any, a: Any, state: Any) -> None:
 
 
 def write_gradient(
-    f: Any, row: Any, k: Any, states: Any, last: Any, scratch: Any, zero: Any
+    f: Any, row: Any, k: Any, states: Any, ends: Any, scratch: Any, zero: Any
 ) -> None:
     """Backpropagate from the logits to b_h, V and U, for the panel of hidden units from k on.
 
@@ -281,27 +283,25 @@ def write_gradient(
     multiplied by the row's weight and added to the thread's tables.
     """
     outputs = f.outputs[row * (f.D + f.K) :]
-    panel = f.thread * f.D * f.P + k * f.D
+    d_V = f.d_V[f.thread * f.D * f.P + k * f.D :]
+    d_U = f.d_U[f.thread * f.D * f.P + k * f.D :]
+    U = f.U[k * f.D :]
     weight = f.weights[row]
+    sounding = ends[f.D + 2]
     d_a = zero
-    d_s = zero
-    state = last
-    s = side_by_side(states[last:])[0]
-    weighted = weight * s
-    for above in range(f.D):
-        d = f.D - 1 - above
-        at = d * f.lanes
-        if f.frames[row * f.D + d] != 0:
-            d_a += d_s * (s * (1.0 - s))
-            d_s = zero
-            side_by_side(f.d_V[panel + at :])[0] += weight * d_a
-            state -= f.P
-            s = side_by_side(states[state:])[0]
-            weighted = weight * s
-        slope = outputs[d]
-        d_s += slope * side_by_side(f.U[k * f.D + at :])[0]
-        side_by_side(f.d_U[panel + at :])[0] += slope * weighted
-    side_by_side(scratch[k:])[0] = d_a + d_s * (s * (1.0 - s))
+    for above in range(sounding + 1):
+        n = sounding - above
+        s = side_by_side(states[n * f.P :])[0]
+        weighted = weight * s
+        d_s = zero
+        for d in range(ends[n], ends[n + 1]):
+            slope = outputs[d]
+            d_s += slope * side_by_side(U[d * f.lanes :])[0]
+            side_by_side(d_U[d * f.lanes :])[0] += slope * weighted
+        d_a += d_s * (s * (1.0 - s))
+        if n > 0:
+            side_by_side(d_V[(ends[n] - 1) * f.lanes :])[0] += weight * d_a
+    side_by_side(scratch[k:])[0] = d_a
     copy(scratch[k:], outputs[f.D + k :], min(f.lanes, f.K - k))
 
 
@@ -327,8 +327,7 @@ def draw_numbers(f: Any) -> None:
         side_by_side(f.limits[j:])[0] = 0.0 if f.at_zero else limit
     clear(f.a, f.P)
     copy(f.product[f.D :], f.a, f.K)
-    for k in range(0, f.P, f.lanes):
-        side_by_side(f.state[k:])[0] = sigmoid(side_by_side(f.a[k:])[0])
+    activate(f, f.a, f.state)
     for d in range(f.D):
         logit = (dot(f.state, f.U[d * f.P :], f.P) + f.product[d]) * f.factor[0]
         if f.fills:
@@ -339,6 +338,5 @@ def draw_numbers(f: Any) -> None:
         f.x[d] = float(one)
         if one:
             for k in range(0, f.P, f.lanes):
-                a = side_by_side(f.a[k:])[0] + side_by_side(f.V[d * f.P + k :])[0]
-                side_by_side(f.a[k:])[0] = a
-                side_by_side(f.state[k:])[0] = sigmoid(a)
+                side_by_side(f.a[k:])[0] += side_by_side(f.V[d * f.P + k :])[0]
+            activate(f, f.a, f.state)

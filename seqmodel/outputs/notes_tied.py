@@ -13,9 +13,9 @@ from seqmodel.data.dataset import Split
 from seqmodel.kernels.code.instructions import dot
 from seqmodel.kernels.code.language import clear, copy, unrolled
 from seqmodel.kernels.linear.matmul import pack
-from seqmodel.kernels.run.calls import Call, Value
+from seqmodel.kernels.run.calls import Call, Value, make_calls
 from seqmodel.media.music.frames import count_restrikes
-from seqmodel.outputs.draws import NotesDraw, below, ends, make_calls, multiply
+from seqmodel.outputs.draws import NotesDraw, below, ends, multiply
 from seqmodel.outputs.first_change import HIDDEN, POOLED, FirstChange, begin_first, first_logit
 from seqmodel.outputs.notes import OCTAVE, NotesOutput
 from seqmodel.outputs.protocol import DrawSetting, log_odds

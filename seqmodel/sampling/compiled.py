@@ -1,9 +1,9 @@
 """Sampling in compiled code: unit, output and draw, frame by frame, without torch in between."""
 
-import copy
 import math
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from copy import deepcopy
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate, count
@@ -15,13 +15,17 @@ from llvmlite import ir
 from numpy.typing import NDArray
 
 from seqmodel.kernels.code.emit import INT, POINTER, Emitter, vector_lanes
+from seqmodel.kernels.code.instructions import Inline
 from seqmodel.kernels.code.jit import Library, compiled_once, function
+from seqmodel.kernels.code.language import copy
 from seqmodel.kernels.run.calls import (
     ITEMSIZE,
     Arena,
     Call,
     CallFields,
     Slot,
+    Value,
+    make_calls,
     step_call,
     write_calls,
 )
@@ -59,7 +63,7 @@ class PythonStep:
     """
 
     def __init__(self, layers: Sequence[ModuleUnit], x: Slot, arena: Arena) -> None:
-        self._layers = [copy.deepcopy(layer).double().eval() for layer in layers]
+        self._layers = [deepcopy(layer).double().eval() for layer in layers]
         self._x, self._arena, (*rows, _) = x, arena, x.shape
         self._layer_states: list[list[Slot]] = []
         for layer in self._layers:
@@ -70,7 +74,9 @@ class PythonStep:
         self._failure: BaseException | None = None
         address, self._callback = native.callback(self._step)
         count = int(np.prod(x.shape))
-        self.call: Call = step_call(_write_python, callback=address, N=count, x=x.reshaped(count))
+        self.call: Call = step_call(
+            step_in_python, {"callback": address, "N": count, "x": x.reshaped(count)}
+        )
 
     def check(self) -> None:
         """Raise any error of a step, which compiled code cannot do."""
@@ -320,14 +326,13 @@ def _loop(calls: tuple[tuple[int, int], ...], once: int = 0) -> Callable[..., in
 
 def conditional_call(flag: Slot, calls: Sequence[Call]) -> Call:
     """A call that makes the calls if the flag is not 0."""
-    shapes = tuple(call.shape for call in calls)
-    return step_call(_write_where, shapes, inner=calls, flag=flag)
+    return step_call(make_conditional, {"flag": flag}, calls)
 
 
-def _write_where(e: Emitter, f: dict[str, Any], calls: tuple[tuple[int, int], ...]) -> None:
-    b = e.builder
-    with b.if_then(b.fcmp_ordered("!=", b.load(f["flag"], typ=e.real), e.real(0.0))):
-        write_calls(e, calls, f["inner"])
+def make_conditional(f: Any) -> None:
+    """A text of `kernels.code.language`, like those below."""
+    if f.flag[0] != 0:
+        make_calls(f)
 
 
 def concat(arena: Arena, *parts: tuple[Slot, int, int]) -> tuple[Slot, list[Call]]:
@@ -347,19 +352,28 @@ def concat(arena: Arena, *parts: tuple[Slot, int, int]) -> tuple[Slot, list[Call
 def copy_call(source: Slot, to: Slot, first: int = 0, size: int | None = None, at: int = 0) -> Call:
     """The call that copies columns, by default all, from `first` on to those from `at` on."""
     width = source.shape[-1]
-    return step_call(
-        _write_copy, R=math.prod(to.shape[:-1]), step=width * (math.prod(source.shape[:-1]) > 1),
-        J=to.shape[-1], first=first, at=at, size=width if size is None else size,
-        source=source, to=to,
-    )  # fmt: skip
+    fields: dict[str, Value] = {
+        "R": math.prod(to.shape[:-1]), "step": width * (math.prod(source.shape[:-1]) > 1),
+        "J": to.shape[-1], "start": first, "at": at, "size": width if size is None else size,
+        "source": source, "to": to,
+    }  # fmt: skip
+    return step_call(copy_rows, fields)
 
 
-def _write_copy(e: Emitter, f: dict[str, Any]) -> None:
-    with e.loop(0, f["R"]) as row:
-        source = e.offset(f["source"], e.mul(row, f["step"]), f["first"])
-        e.copy(source, e.offset(f["to"], e.mul(row, f["J"]), f["at"]), f["size"])
+def copy_rows(f: Any) -> None:
+    """See `copy_call`."""
+    for row in range(f.R):
+        copy(f.source[row * f.step + f.start :], f.to[row * f.J + f.at :], f.size)
 
 
-def _write_python(e: Emitter, f: dict[str, Any]) -> None:
+def step_in_python(f: Any) -> None:
+    """See `PythonStep`."""
+    call_python(f.callback, f.x)
+
+
+def _write_python(e: Emitter, callback: Any, x: Any) -> None:
     kind = ir.PointerType(ir.FunctionType(ir.VoidType(), [POINTER]))
-    e.builder.call(e.builder.inttoptr(f["callback"], kind), [f["x"]])
+    e.builder.call(e.builder.inttoptr(callback, kind), [x])
+
+
+call_python: Any = Inline(_write_python)

@@ -21,7 +21,7 @@ from llvmlite import ir
 from numpy.typing import NDArray
 from torch import Tensor
 
-from seqmodel.kernels.code.emit import INT, POINTER, PORTABLE, Emitter, emitting_for
+from seqmodel.kernels.code.emit import INT, POINTER, PORTABLE, emitting_for, vector_lanes
 from seqmodel.kernels.code.jit import function
 from seqmodel.kernels.code.wasm import STACK, webassembly
 from seqmodel.kernels.run.calls import ITEMSIZE, Call, Slot, step_call, text_call, write_calls
@@ -29,7 +29,7 @@ from seqmodel.kernels.uniforms import GAMMA
 from seqmodel.model.marks import MarkOutput
 from seqmodel.model.marks_kernel import levels_kernel, strikes_kernel
 from seqmodel.model.sequence import Carry, SequenceModel
-from seqmodel.outputs.draws import NotesDraw, write_uniforms
+from seqmodel.outputs.draws import NotesDraw, take_uniforms
 from seqmodel.outputs.notes import NotesOutput
 from seqmodel.sampling.compiled import FREE, OFF, ON, CompiledModel, copy_call
 from seqmodel.sampling.filling import CANDIDATES, RESAMPLE, SHARE, WEIGH, kernel_of
@@ -276,18 +276,16 @@ def _is_narrow(array: NDArray[Any]) -> bool:
 
 def _take_call(stream: Slot, uniforms: Slot, count: int | Slot, *, later: bool = False) -> Call:
     """The call that takes the next uniforms; with `later`, a draw does so, from its `stream`."""
-    return step_call(_write_take, later, count=count, stream=stream, uniforms=uniforms)
+    counted, fields = isinstance(count, Slot), {"count": count, "stream": stream, "to": uniforms}
+    return step_call(take, fields, lanes=vector_lanes(ITEMSIZE), later=later, counted=counted)
 
 
-def _write_take(e: Emitter, f: dict[str, Any], later: bool) -> None:
-    b = e.builder
-    state, count = b.load(f["stream"], typ=INT), f["count"]
-    if count.type != INT:
-        count = b.load(count, typ=INT)
-
-    if later:
-        b.store(state, f["uniforms"])
-        b.store(e.int(0), b.gep(f["uniforms"], [e.int(1)], source_etype=INT))
+def take(f: Any) -> None:
+    """A text of `kernels.code.language`: see `_take_call`."""
+    count = f.count[0] if f.counted else f.count
+    if f.later:
+        f.to[0] = f.stream[0]
+        f.to[1] = 0
     else:
-        write_uniforms(e, state, e.int(0), f["uniforms"], count)
-    b.store(e.add(state, e.mul(count, GAMMA)), f["stream"])
+        take_uniforms(f.stream[0], 0, f.to, count)
+    f.stream[0] += count * GAMMA

@@ -75,10 +75,10 @@ def compile_kernel(
 
 @compiled_once
 def compile_text(
-    signature: Signature, itemsize: int, text: Callable[..., Any], *, over: str, lanes: int = 1,
-    **constants: Any,
+    signature: Signature, itemsize: int, text: Callable[..., Any], *, over: str | None = None,
+    lanes: int = 1, **constants: Any,
 ) -> Kernel:  # fmt: skip
-    """Compile a text of `code.language` that computes items `first` to `last` of size `over`.
+    """Compile a text of `code.language` that computes items `first` to `last` of any size `over`.
 
     Its parameters are fields by name, `first`, `last`, `thread`, the number of `lanes`, the number
     of each `lane`, `inner`, where the fields of further calls begin, and `constants`; or `f`, which
@@ -92,7 +92,8 @@ def compile_text(
         arguments = signature.arguments(e, signature.load(e, fields)) | constants
         inner = e.builder.gep(fields, [e.int(len(signature.fields))], source_etype=INT)
         arguments |= {"thread": thread, "lanes": lanes, "inner": inner}
-        arguments["first"], arguments["last"] = e.share(arguments[over], thread, threads)
+        if over is not None:
+            arguments["first"], arguments["last"] = e.share(arguments[over], thread, threads)
         arguments["lane"] = ir.Constant(ir.VectorType(INT, lanes), list(range(lanes)))
         arguments["f"] = SimpleNamespace(**arguments, fields=arguments)
         translate(e, text, **{name: arguments[name] for name in parameters})
