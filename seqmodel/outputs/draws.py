@@ -16,12 +16,12 @@ from llvmlite import ir
 from numpy.typing import NDArray
 from torch import Tensor
 
-from seqmodel.kernels.code.emit import Emitter, vector_lanes
+from seqmodel.kernels.code.emit import Emitter
 from seqmodel.kernels.code.instructions import Inline, dot, of_vectors
 from seqmodel.kernels.code.language import copy, side_by_side
 from seqmodel.kernels.code.vectors import Vector
 from seqmodel.kernels.linear.matmul import matmul, pack, row_matmul
-from seqmodel.kernels.run.calls import ITEMSIZE, Call, Value, step_call
+from seqmodel.kernels.run.calls import Call, Value, step_call
 from seqmodel.kernels.uniforms import BITS, GAMMA, MIXING, Uniforms
 from seqmodel.outputs.notes import LinearNotesOutput, NotesOutput
 from seqmodel.outputs.protocol import DrawSetting, Output
@@ -57,19 +57,14 @@ class Draw:
         numbers, (_, x, arena, chunk, temperature, fills) = output.uniforms_per_frame, setting
         self._uniforms_per_chunk, self._frame_type = chunk * numbers, output.frame_type
         self.stream, self.ended = (arena.take(n, dtype=torch.int64) for n in (2, 1))
-        # Code may write a vector that extends beyond the end.
-        spare = vector_lanes(ITEMSIZE)
-        self.frames = arena.take(
-            chunk, output.frame_size, dtype=self.dtype, spare=spare * self.dtype.itemsize
-        )
+        self.frames = arena.take(chunk, output.frame_size, dtype=self.dtype)
         all_fields = {
             "D": output.frame_size, "numbers": numbers, "x": x, "stream": self.stream,
-            "ended": self.ended, "frames": self.frames,
-            "uniforms": arena.take(numbers, spare=spare * ITEMSIZE), **fields,
+            "ended": self.ended, "frames": self.frames, "uniforms": arena.take(numbers), **fields,
         }  # fmt: skip
         self.call = step_call(
-            draw_step, all_fields, calls, lanes=spare, step_text=text, at_zero=temperature == 0,
-            fills=fills, end=output.end, **constants,
+            draw_step, all_fields, calls, step_text=text, at_zero=temperature == 0, fills=fills,
+            end=output.end, **constants,
         )  # fmt: skip
 
     def refill(self, memory: NDArray[np.uint8], uniforms: Uniforms) -> None:
@@ -103,8 +98,7 @@ class NotesDraw(Draw):
         (_, _, arena, chunk, temperature, fills), D = setting, output.frame_size
         self.forced = self.logits = None
         if fills:
-            self.forced = arena.take(chunk, D + 1, spare=vector_lanes(ITEMSIZE) * ITEMSIZE)
-            self.logits = arena.take(chunk, D + 1)
+            self.forced, self.logits = (arena.take(chunk, D + 1) for _ in range(2))
         factor = torch.tensor([1 / temperature if temperature else 1.0], dtype=torch.float64)
         draw_fields = {"factor": factor, "forced": self.forced, "logits": self.logits, **fields}
         super().__init__(output, setting, draw_notes, draw_fields, notes_text=text, **how)
@@ -120,10 +114,9 @@ class LinearNotesDraw(NotesDraw):
         """`own` are fields of this draw alone."""
         weight, bias = output.linear.weight, output.linear.bias.double()
         columns, H = weight.shape
-        spare = vector_lanes(ITEMSIZE) * ITEMSIZE
         fields = {
             "H": H, "columns": columns, "h": setting.h, "weight": pack(weight), "bias": bias,
-            "product": setting.arena.take(columns, spare=spare), "notes": output.notes, **own,
+            "product": setting.arena.take(columns), "notes": output.notes, **own,
         }  # fmt: skip
         how = {"linear_text": text, "w_bytes": weight.element_size(), "onsets": output.onsets}
         super().__init__(output, setting, draw_linear, fields, **how)
@@ -148,7 +141,7 @@ class SamplesDraw(Draw):
         `fields` and `constants` are those of this draw alone.
         """
         (h, x, arena, _, temperature, _), H = setting, setting.h.shape[-1]
-        K, C, D, spare = output.components, x.shape[0], output.frame_size, vector_lanes(ITEMSIZE)
+        K, C, D = output.components, x.shape[0], output.frame_size
         names = "mean", "deviation", "floor", "temperature"
         values = output.mean, output.deviation, output.floor, temperature
         tensors = torch.tensor(values, dtype=torch.float64).unsqueeze(1)
@@ -156,7 +149,7 @@ class SamplesDraw(Draw):
         all_fields: dict[str, Value] = {
             "H": H, "h": h.reshaped(H), "C": C, "K": K, "N": len(bias), "weight": pack(weight),
             "bias": bias.double().contiguous(), **dict(zip(names, tensors, strict=True)),
-            **{name: arena.take(n, spare=spare * ITEMSIZE) for name, n in sizes.items()}, **fields,
+            **{name: arena.take(n) for name, n in sizes.items()}, **fields,
         }  # fmt: skip
         if output.ending is not None:
             end_weight, end_bias = (part.double() for part in output.ending.parameters())

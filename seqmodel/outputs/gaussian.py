@@ -16,12 +16,12 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from seqmodel.data.dataset import Split
-from seqmodel.kernels.code.emit import Emitter, vector_lanes
+from seqmodel.kernels.code.emit import Emitter
 from seqmodel.kernels.code.instructions import of_vectors
 from seqmodel.kernels.code.language import side_by_side
 from seqmodel.kernels.code.vectors import Vector, polynomial
 from seqmodel.kernels.linear.matmul import pack
-from seqmodel.kernels.run.calls import ITEMSIZE, Value
+from seqmodel.kernels.run.calls import Value
 from seqmodel.kernels.run.signature import Array
 from seqmodel.outputs.draws import SamplesDraw, affine, by_rows, choose, put
 from seqmodel.outputs.linear_score import likelihood, linear_nats, rows_of
@@ -134,10 +134,9 @@ class GaussianMixtureOutput(SampleBlocksOutput):
         weight = self.linear.weight.view(columns + 1, K, -1)
         bias = self.linear.bias.double().view(columns + 1, K)
         own_weight = torch.stack([pack(rows) for rows in weight[1:].unbind(1)])
-        spare = vector_lanes(ITEMSIZE) * ITEMSIZE
         fields: dict[str, Value] = {
             "own_weight": own_weight, "own_size": own_weight[0].numel(),
-            "own_bias": bias[1:].t().contiguous(), "own": setting.arena.take(columns, spare=spare),
+            "own_bias": bias[1:].t().contiguous(), "own": setting.arena.take(columns),
         }  # fmt: skip
         how = {"own_of": compute_own, "normal_quantile": quantile}
         return SamplesDraw(self, setting, draw_block, weight[0], bias[0], fields, **how)

@@ -21,7 +21,7 @@ from llvmlite import ir
 from numpy.typing import NDArray
 from torch import Tensor
 
-from seqmodel.kernels.code.emit import INT, POINTER, PORTABLE, emitting_for, vector_lanes
+from seqmodel.kernels.code.emit import INT, POINTER, PORTABLE, emitting_for
 from seqmodel.kernels.code.jit import function
 from seqmodel.kernels.code.wasm import STACK, webassembly
 from seqmodel.kernels.run.calls import ITEMSIZE, Call, Slot, step_call, text_call, write_calls
@@ -277,7 +277,7 @@ def _is_narrow(array: NDArray[Any]) -> bool:
 def _take_call(stream: Slot, uniforms: Slot, count: int | Slot, *, later: bool = False) -> Call:
     """The call that takes the next uniforms; with `later`, a draw does so, from its `stream`."""
     counted, fields = isinstance(count, Slot), {"count": count, "stream": stream, "to": uniforms}
-    return step_call(take, fields, lanes=vector_lanes(ITEMSIZE), later=later, counted=counted)
+    return step_call(take, fields, later=later, counted=counted)
 
 
 def take(f: Any) -> None:

@@ -15,7 +15,7 @@ from llvmlite import ir
 from numpy.typing import NDArray
 from torch import Tensor
 
-from seqmodel.kernels.code.emit import INT, POINTER, Emitter
+from seqmodel.kernels.code.emit import INT, POINTER, Emitter, target, vector_lanes
 from seqmodel.kernels.code.instructions import Inline
 from seqmodel.kernels.code.jit import Library, call_at, compiled_once, function
 from seqmodel.kernels.run.signature import REAL, Array, Signature
@@ -69,10 +69,10 @@ class Arena:
     size = 0
     """The size of an arena in bytes."""
 
-    def take(self, *shape: int, dtype: torch.dtype = torch.float64, spare: int = 0) -> Slot:
-        """A slot for an array, followed by `spare` bytes."""
+    def take(self, *shape: int, dtype: torch.dtype = torch.float64) -> Slot:
+        """A slot for an array, beyond whose end code may read or write a vector's rest."""
         slot = Slot(self.size, shape, dtype)
-        size = int(np.prod(shape)) * dtype.itemsize + spare
+        size = int(np.prod(shape)) * dtype.itemsize + target().vector_bytes
         self.size += -(-size // _ALIGNED) * _ALIGNED
         return slot
 
@@ -129,16 +129,17 @@ ITEMSIZE = torch.float64.itemsize
 
 def step_call(
     text: Callable[..., Any], given: Mapping[str, Value], inner: Sequence[Call] = (),
-    *, lanes: int = 1, **constants: Any,
+    **constants: Any,
 ) -> Call:  # fmt: skip
-    """A call of a text in float64, with fields as `given` and, as it needs no threads, no others.
+    """A call of a text in float64, with the fields that are `given`.
 
     It is compiled once for these fields' names and types, and the constants. By `make_calls(f)` it
     can make the `inner` calls.
     """
     signature, fields = declare(text.__name__, given)
     calls = tuple(call.shape for call in inner)
-    kernel = compile_text(signature, ITEMSIZE, text, lanes=lanes, calls=calls, **constants)
+    constants |= {"lanes": vector_lanes(ITEMSIZE), "calls": calls}
+    kernel = compile_text(signature, ITEMSIZE, text, **constants)
     return Call(_alone(kernel), fields, inner)
 
 
