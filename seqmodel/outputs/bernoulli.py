@@ -5,20 +5,18 @@ stays in the L1 cache from the matrix product to the nats, and gradients overwri
 """
 
 import math
-from typing import Any, Self
+from typing import Any
 
 from torch import Tensor
 from torch.nn import functional as F
 
-from seqmodel.config import Config
 from seqmodel.kernels.code.emit import POINTER, Emitter, Lanes
-from seqmodel.kernels.code.language import copy
+from seqmodel.kernels.code.language import copy, side_by_side
 from seqmodel.kernels.code.vectors import Vector
 from seqmodel.kernels.run.signature import Array
-from seqmodel.media.definitions import FrameDefinition
-from seqmodel.outputs.draws import LinearNotesDraw, NotesWriter
+from seqmodel.outputs.draws import LinearNotesDraw, below
 from seqmodel.outputs.linear_score import likelihood, linear_nats, rows_of
-from seqmodel.outputs.notes import LinearNotesOutput, note_count, require_past
+from seqmodel.outputs.notes import LinearNotesOutput, require_past
 from seqmodel.outputs.notes_tied import TiedDraw, TiedOutput
 from seqmodel.outputs.protocol import DrawSetting
 
@@ -28,10 +26,6 @@ class BernoulliOutput(LinearNotesOutput):
 
     With `onsets` each note has a second logit: that it is struck if it might also be held.
     """
-
-    @classmethod
-    def build(cls, config: Config, frame: FrameDefinition, h_size: int) -> Self:
-        return cls(h_size, note_count(frame), end=config.end, onsets=frame.onsets)
 
     def note_logits(
         self, h: Tensor, frames: Tensor | None = None, past: Tensor | None = None
@@ -46,15 +40,11 @@ class BernoulliOutput(LinearNotesOutput):
         return linear_nats(_SCORE, weights, h, *layer, frames=rows_of(frames), past=before)
 
     def compiled_draw(self, setting: DrawSetting) -> LinearNotesDraw:
-        return LinearNotesDraw(self, setting, _write_draw)
+        return LinearNotesDraw(self, setting, draw_at_once)
 
 
 class TiedBernoulliOutput(TiedOutput):
     """The same from one unit row per note: p(x_t) = prod_n Bernoulli(x_tn; sigmoid(w h_tn + b))."""
-
-    @classmethod
-    def build(cls, config: Config, frame: FrameDefinition, h_size: int) -> Self:
-        return cls(h_size, note_count(frame), end=config.end, onsets=frame.onsets)
 
     def note_logits(self, h: Tensor, frames: Tensor, past: Tensor | None = None) -> Tensor:
         return self(h)
@@ -140,20 +130,17 @@ _FRAMES, _PAST = Array("frames", ("rows", "N")), Array("past", ("rows", "N"), op
 _SCORE = likelihood("bernoulli", (), (_FRAMES, _PAST), _write_score)
 
 
-def _write_draw(frame: NotesWriter, at_zero: bool, onsets: bool) -> None:
-    e, b, D = frame.e, frame.e.builder, frame.field["D"]
-    factor = frame.broadcast("factor", 0)
-
-    def draw(j: Any, lanes: Any) -> None:
-        """Draw each number in place of its own logit; at temperature 0, the more likely value."""
-        logit = frame.output(j, lanes)
-        positive = b.fcmp_ordered(">", logit.value, e.zero())
-        is_one = positive if at_zero else frame.below(logit * factor, j, lanes)
-        number = b.select(is_one, e.constant(1.0), e.zero())
-        e.store(number, e.offset(frame.field["product"], j), lanes)
-
-    e.columns(D, draw)
-    frame.translate(put_frame, notes=b.lshr(D, e.int(1)) if onsets else D, onsets=onsets)
+def draw_at_once(f: Any) -> None:
+    """Draw each number in place of its own logit, a text of `kernels.code.language`."""
+    for j in range(0, f.D, f.lanes):
+        side_by_side(f.product[j:])[0] = side_by_side(f.product[j:])[0] * f.factor[0]
+    if f.fills:
+        copy(f.product, f.logits[f.stream[1] * f.numbers :], f.D)
+    for j in range(0, f.D, f.lanes):
+        logit = side_by_side(f.product[j:])[0]
+        one = logit > 0.0 if f.at_zero else below(side_by_side(f.uniforms[j:])[0], logit)
+        side_by_side(f.product[j:])[0] = 1.0 if one else 0.0
+    put_frame(f)
 
 
 def put_frame(f: Any) -> None:

@@ -80,7 +80,7 @@ class CategoricalOutput(SampleWiseOutput):
     def compiled_draw(self, setting: DrawSetting) -> SamplesDraw:
         return SamplesDraw(
             self, setting, draw_level, self.linear.weight, self.linear.bias,
-            samples=torch.from_numpy(SAMPLES).double(),
+            {"samples": torch.from_numpy(SAMPLES).double()},
         )  # fmt: skip
 
     def figure_sums(self, window: Window) -> Sums:

@@ -1,12 +1,13 @@
 """Compiled draws: what all have in common, and what those of notes or of samples share.
 
-Everything is computed in float64, but packed matrices have their weights' dtype.
+A draw is a text of `kernels.code.language`. Everything is computed in float64, but packed matrices
+have their weights' dtype.
 """
 
 import math
 from collections.abc import Callable, Mapping, Sequence
 from math import exp
-from types import SimpleNamespace
+from types import MappingProxyType, SimpleNamespace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -15,20 +16,149 @@ from llvmlite import ir
 from numpy.typing import NDArray
 from torch import Tensor
 
-from seqmodel.kernels.code.emit import INT, POINTER, Emitter, vector_lanes
-from seqmodel.kernels.code.instructions import Inline, Pointer, translate
-from seqmodel.kernels.code.jit import Library, compiled_once, function
-from seqmodel.kernels.code.language import side_by_side
+from seqmodel.kernels.code.emit import Emitter
+from seqmodel.kernels.code.instructions import Inline, dot, of_vectors
+from seqmodel.kernels.code.language import copy, side_by_side
 from seqmodel.kernels.code.vectors import Vector
-from seqmodel.kernels.linear.matmul import pack, row_matmul
-from seqmodel.kernels.run.calls import ITEMSIZE, Call, Value, declare
-from seqmodel.kernels.run.signature import Signature
+from seqmodel.kernels.linear.matmul import matmul, pack, row_matmul
+from seqmodel.kernels.run.calls import Call, Value, step_call
 from seqmodel.kernels.uniforms import BITS, GAMMA, MIXING, Uniforms
 from seqmodel.outputs.notes import LinearNotesOutput, NotesOutput
 from seqmodel.outputs.protocol import DrawSetting, Output
 from seqmodel.outputs.samples import LEVEL_STEP, LOWEST, SampleBlocksOutput
 
 _BYTE = ir.IntType(8)
+
+
+class Draw:
+    """A draw in compiled code, which `sampling.compiled` calls for each step, usually a frame.
+
+    Attributes:
+        call: draws a step of a chunk from h, and leaves the last C numbers in x.
+        stream: (2,), where the chunk begins in the stream of uniforms, and how many of its steps
+            are drawn.
+        ended: (1,), whether the piece ended with the last step drawn.
+        frames: (chunk, D), the numbers drawn.
+    """
+
+    dtype: ClassVar[torch.dtype]
+    """The dtype of `frames`."""
+
+    def __init__(
+        self, output: Output, setting: DrawSetting, text: Callable[[Any], Any],
+        fields: Mapping[str, Value], *, calls: Sequence[Call] = (), **constants: Any,
+    ) -> None:  # fmt: skip
+        """The `text` draws a step and returns whether the piece ends; it may make the `calls`.
+
+        `fields` and `constants` are its own. All draws also have D, the numbers that a step draws;
+        `uniforms`, of which it uses the first `numbers`; x, `stream`, `ended` and `frames`; and
+        whether the temperature is 0, numbers may be given (`fills`), and pieces end.
+        """
+        numbers, (_, x, arena, chunk, temperature, fills) = output.uniforms_per_frame, setting
+        self._uniforms_per_chunk, self._frame_type = chunk * numbers, output.frame_type
+        self.stream, self.ended = (arena.take(n, dtype=torch.int64) for n in (2, 1))
+        self.frames = arena.take(chunk, output.frame_size, dtype=self.dtype)
+        all_fields = {
+            "D": output.frame_size, "numbers": numbers, "x": x, "stream": self.stream,
+            "ended": self.ended, "frames": self.frames, "uniforms": arena.take(numbers), **fields,
+        }  # fmt: skip
+        self.call = step_call(
+            draw_step, all_fields, calls, step_text=text, at_zero=temperature == 0, fills=fills,
+            end=output.end, **constants,
+        )  # fmt: skip
+
+    def refill(self, memory: NDArray[np.uint8], uniforms: Uniforms) -> None:
+        """Set the uniforms of the next chunk."""
+        begin = uniforms.skip(self._uniforms_per_chunk), 0
+        self.stream.of(memory).view(np.uint64)[:] = begin
+
+    def drawn(self, memory: NDArray[np.uint8], count: int) -> NDArray[Any]:
+        """The numbers drawn in the first `count` steps of the chunk: (count, D)."""
+        return self.frames.of(memory)[:count].astype(self._frame_type)
+
+
+class NotesDraw(Draw):
+    """A draw of notes, D zeros and ones, some of which may be given: see `sampling.compiled`.
+
+    The text leaves them in x (D,), where it finds the previous frame. `factor` (1,) is for logits.
+
+    Attributes:
+        forced: (chunk, D + 1) if it fills: read instead of the uniforms where not 0.
+        logits: (chunk, D + 1) if it fills: the logits by which each frame's numbers and the end are
+            drawn.
+    """
+
+    dtype = torch.uint8
+
+    def __init__(
+        self, output: NotesOutput, setting: DrawSetting, text: Callable[[Any], Any],
+        fields: Mapping[str, Value], **how: Any,
+    ) -> None:  # fmt: skip
+        """At temperature 0 the factor is 1."""
+        (_, _, arena, chunk, temperature, fills), D = setting, output.frame_size
+        self.forced = self.logits = None
+        if fills:
+            self.forced, self.logits = (arena.take(chunk, D + 1) for _ in range(2))
+        factor = torch.tensor([1 / temperature if temperature else 1.0], dtype=torch.float64)
+        draw_fields = {"factor": factor, "forced": self.forced, "logits": self.logits, **fields}
+        super().__init__(output, setting, draw_notes, draw_fields, notes_text=text, **how)
+
+
+class LinearNotesDraw(NotesDraw):
+    """A draw from h (H,), by a text that reads a layer's outputs, `product`."""
+
+    def __init__(
+        self, output: LinearNotesOutput, setting: DrawSetting, text: Callable[[Any], None],
+        **own: Value,
+    ) -> None:  # fmt: skip
+        """`own` are fields of this draw alone."""
+        weight, bias = output.linear.weight, output.linear.bias.double()
+        columns, H = weight.shape
+        fields = {
+            "H": H, "columns": columns, "h": setting.h, "weight": pack(weight), "bias": bias,
+            "product": setting.arena.take(columns), "notes": output.notes, **own,
+        }  # fmt: skip
+        how = {"linear_text": text, "w_bytes": weight.element_size(), "onsets": output.onsets}
+        super().__init__(output, setting, draw_linear, fields, **how)
+
+
+class SamplesDraw(Draw):
+    """A draw of samples from h (H,) or (1, H), by a text below the output.
+
+    x (C,) holds the last samples, standardised, for the unit; `line` (C + D,) those before the
+    frame, then its own, also standardised; `frame` (D,) its own, raw.
+    """
+
+    dtype = torch.float64
+
+    def __init__(
+        self, output: SampleBlocksOutput, setting: DrawSetting, text: Callable[[Any], None],
+        weight: Tensor, bias: Tensor, fields: Mapping[str, Value] = MappingProxyType({}),
+        **constants: Any,
+    ) -> None:  # fmt: skip
+        """The text reads `parameters`, which this layer computes from h.
+
+        `fields` and `constants` are those of this draw alone.
+        """
+        (h, x, arena, _, temperature, _), H = setting, setting.h.shape[-1]
+        K, C, D = output.components, x.shape[0], output.frame_size
+        names = "mean", "deviation", "floor", "temperature"
+        values = output.mean, output.deviation, output.floor, temperature
+        tensors = torch.tensor(values, dtype=torch.float64).unsqueeze(1)
+        sizes = {"parameters": len(bias), "line": C + D, "frame": D, "weights": K, "sizes": K}
+        all_fields: dict[str, Value] = {
+            "H": H, "h": h.reshaped(H), "C": C, "K": K, "N": len(bias), "weight": pack(weight),
+            "bias": bias.double().contiguous(), **dict(zip(names, tensors, strict=True)),
+            **{name: arena.take(n) for name, n in sizes.items()}, **fields,
+        }  # fmt: skip
+        if output.ending is not None:
+            end_weight, end_bias = (part.double() for part in output.ending.parameters())
+            all_fields |= {"end_weight": end_weight, "end_bias": end_bias}
+        how = {"samples_text": text, "w_bytes": weight.element_size(), **constants}
+        super().__init__(output, setting, draw_samples, all_fields, **how)
+
+
+# ---- what texts call
 
 
 def uniforms(e: Emitter, state: Any, n: Any) -> Vector:
@@ -41,296 +171,88 @@ def uniforms(e: Emitter, state: Any, n: Any) -> Vector:
     return Vector(e, b.uitofp(b.lshr(bits, e.integer(64 - BITS)), e.vector)) * 2.0**-BITS
 
 
-class DrawWriter:
-    """The context of the code that draws step `n` of a chunk; `field` holds the fields by name."""
-
-    def __init__(
-        self, e: Emitter, signature: Signature, fields: Any, n: Any, *, w_bytes: int, fills: bool
-    ) -> None:
-        """`fields` is their address; packed matrices use `w_bytes` bytes per number."""
-        self.e, self.fields, self.n, self.fills = e, fields, n, fills
-        self.signature = signature
-        self.weight_emitter = Emitter(e.builder, w_bytes)
-        """Computes addresses within packed matrices."""
-        self.field = signature.load(e, fields)
-        self.arguments = signature.arguments(e, self.field)
-        """The fields, for a text of `code.language`."""
-        self._first = e.mul(n, self.field["numbers"])  # of the step's uniforms
-
-    def uniforms(self, j: Any) -> Vector:
-        """A vector of the step's uniforms, from `j` on."""
-        state = self.e.builder.load(self.field["uniforms"], typ=INT)
-        return uniforms(self.e, state, self.e.add(self._first, j))
-
-    def multiply(self, a: Any, k: Any, weight: Any, c: Any, columns: Any, *, add: bool) -> None:
-        """C (columns,) = a B, added to C if `add`; a (k,), B packed."""
-        w_bytes = self.weight_emitter.precision.itemsize
-        row_matmul(self.e, w_bytes, a, weight, c, k, columns, add)
-
-    def load(self, name: str, j: Any, lanes: Any) -> Vector:
-        """Numbers from `j` on of the field `name`."""
-        return Vector(self.e, self.e.load(self.e.offset(self.field[name], j), lanes))
-
-    def broadcast(self, name: str, j: Any) -> Vector:
-        """Number `j` of the field `name` in all lanes."""
-        return Vector(self.e, self.e.broadcast(self.e.offset(self.field[name], j)))
-
-    def translate(self, text: Callable[[Any], None], **more: Any) -> None:
-        """Write a text, whose argument has the fields and `more`."""
-        translate(self.e, text, f=SimpleNamespace(**self.arguments | more))
-
-    def finish(self) -> None:
-        """Write what follows once the numbers are drawn; nothing unless overridden."""
-
-    def first(self, lanes: Any) -> Any:
-        """The first of a vector of bits or numbers."""
-        return self.e.builder.extract_element(lanes, ir.IntType(32)(0))
+def write_uniforms(e: Emitter, state: Any, first: Any, to: Any, count: Any) -> None:
+    """Write `count` uniforms, in whole vectors, from number `first` of a stream on."""
+    with e.loop(0, count, e.lanes) as n:
+        e.store(uniforms(e, state, e.add(first, n)).value, e.offset(to, n))
 
 
-class Draw:
-    """A draw in compiled code, which `sampling.compiled` calls for each step, usually a frame.
-
-    Attributes:
-        call: draw(fields, n), which draws step n of a chunk from h, leaves the last C numbers in x,
-            and returns 1 if the piece ends there, else 0.
-        uniforms: (1,), where the chunk begins in the stream.
-        frames: (chunk, D), the numbers drawn.
-    """
-
-    writer: ClassVar[type[DrawWriter]] = DrawWriter
-    dtype: ClassVar[torch.dtype]
-    """The dtype of `frames`."""
-
-    def __init__(
-        self,
-        output: Output,
-        setting: DrawSetting,
-        fields: Mapping[str, Value],
-        write: Callable[..., Any],
-        *parameters: Any,
-        w_bytes: int = ITEMSIZE,
-        calls: Sequence[Call] = (),
-    ) -> None:
-        """`fields` are those of this draw alone, by which its code finds them.
-
-        All draws also have D, the numbers that a step draws; `numbers`, the uniforms that it uses;
-        `chunk`, the number of steps; x; `frames`; and the state of the stream of `uniforms` before
-        the chunk. `w_bytes` is as in `DrawWriter`.
-
-        `write(writer, *parameters)` writes the code, which may make the `calls`, and returns
-        whether the piece ends, or None if it never does.
-        """
-        numbers, (_, x, arena, chunk, *_) = output.uniforms_per_frame, setting
-        self._uniforms_per_chunk, self._frame_type = chunk * numbers, output.frame_type
-        self.uniforms = arena.take(1, dtype=torch.int64)
-        # Code may write a vector that extends beyond the end.
-        self.frames = arena.take(
-            chunk, output.frame_size, dtype=self.dtype,
-            spare=vector_lanes(ITEMSIZE) * self.dtype.itemsize,
-        )  # fmt: skip
-        all_fields = {
-            "D": output.frame_size, "numbers": numbers, "chunk": chunk, "x": x,
-            "uniforms": self.uniforms, "frames": self.frames, **fields,
-        }  # fmt: skip
-        signature, ordered = declare(type(output).__name__, all_fields)
-        library = _library(signature, self.writer, w_bytes, setting.fills, write, parameters)
-        self.call = Call(library.address("draw"), ordered, calls)
-
-    def refill(self, memory: NDArray[np.uint8], uniforms: Uniforms) -> None:
-        """Set the uniforms of the next chunk."""
-        self.uniforms.of(memory).view(np.uint64)[0] = uniforms.skip(self._uniforms_per_chunk)
-
-    def drawn(self, memory: NDArray[np.uint8], count: int) -> NDArray[Any]:
-        """The numbers drawn in the first `count` steps of the chunk: (count, D)."""
-        return self.frames.of(memory)[:count].astype(self._frame_type)
+def _write_affine(e: Emitter, f: Any, weight: Any, bias: Any, c: Any, columns: Any) -> None:
+    e.store(e.zero(), e.offset(c, columns))  # vectors extend beyond the end
+    e.copy(bias, c, columns)
+    row_matmul(e, f.w_bytes, f.h.address, weight, c, f.H, columns, True)
 
 
-@compiled_once
-def _library(
-    signature: Signature, writer: type[DrawWriter], w_bytes: int, fills: bool,
-    write: Callable[..., Any], parameters: tuple[Any, ...],
-) -> Library:  # fmt: skip
-    module = ir.Module(signature.name)
-    with function(module, "draw", [POINTER, INT], ITEMSIZE, INT) as (e, fields, n):
-        step = writer(e, signature, fields, n, w_bytes=w_bytes, fills=fills)
-        ends = write(step, *parameters)
-        step.finish()
-        e.builder.ret(e.int(0) if ends is None else e.builder.zext(ends, INT))
-    return Library(module)
+def _write_bytes(e: Emitter, x: Any, to: Any, count: Any) -> None:
+    b = e.builder
+    with e.loop(0, count, e.lanes) as j:
+        numbers = e.load(e.offset(x, j), e.first_lanes(b.sub(count, j)))
+        ones = b.zext(b.fcmp_ordered(">", numbers, e.zero()), ir.VectorType(_BYTE, e.lanes))
+        # What lies beyond the end is overwritten later.
+        b.store(ones, b.gep(to, [j], source_etype=_BYTE), align=1)
 
 
-class NotesWriter(DrawWriter):
-    """The same for a draw of notes: D zeros and ones, which may be given if it `fills`.
-
-    x (D,) is the previous frame, then the one drawn, for the unit. The notes' logits are multiplied
-    by `factor` (1,).
-    """
-
-    @property
-    def logits(self) -> Pointer | None:
-        """Where to store the logits by which the frame is drawn, if it `fills`."""
-        address = self.e.offset(self.field["logits"], self._first)
-        return Pointer(address, self.e.real) if self.fills else None
-
-    def finish(self) -> None:
-        """Write the frame that is in x."""
-        e, b, f = self.e, self.e.builder, self.field
-        with e.loop(0, f["D"], e.lanes) as j:
-            x = e.load(e.offset(f["x"], j), e.first_lanes(b.sub(f["D"], j)))
-            numbers = b.zext(b.fcmp_ordered(">", x, e.zero()), ir.VectorType(_BYTE, e.lanes))
-            address = b.gep(f["frames"], [e.add(e.mul(self.n, f["D"]), j)], source_etype=_BYTE)
-            b.store(numbers, address, align=1)  # what lies beyond the end is overwritten later
-
-    def uniforms(self, j: Any) -> Vector:
-        """See `DrawWriter.uniforms`; given numbers take the place of uniforms."""
-        drawn = super().uniforms(j)
-        if not self.fills:
-            return drawn
-        e, b = self.e, self.e.builder
-        forced = e.load(e.offset(self.field["forced"], self._first, j))
-        return Vector(e, b.select(b.fcmp_ordered("==", forced, e.zero()), drawn.value, forced))
-
-    def below(self, logit: Vector, j: Any, lanes: Any) -> Any:
-        """Which uniforms from `j` on are below the probabilities; stores the logits if asked."""
-        if self.logits is not None:
-            self.e.store(logit.value, self.e.offset(self.logits.address, j), lanes)
-        return self.uniforms(j).below(logit)
-
-    def output(self, j: Any, lanes: Any) -> Vector:
-        """Outputs of a `LinearNotesDraw`'s layer from column `j` on."""
-        return self.load("product", j, lanes) + self.load("bias", j, lanes)
+take_uniforms: Any = Inline(write_uniforms)
+"""take_uniforms(state, first, to, count), see `write_uniforms`."""
+below = of_vectors(Vector.below)
+"""below(u, logit): whether a uniform is below a logit's probability."""
+affine: Any = Inline(_write_affine)
+"""affine(f, weight, bias, c, columns): c (columns,) = h B + bias, with B packed as weight."""
+multiply: Any = Inline(lambda e, *product: matmul(e, *product, False))
+"""multiply(a, a_stride, b, c, c_stride, rows, k, columns): c (rows, columns) = a b, b packed."""
+put_bytes: Any = Inline(_write_bytes)
+"""put_bytes(x, to, count): write zeros and ones as bytes."""
 
 
-class NotesDraw(Draw):
-    """A draw of notes that uses given numbers if it fills: see `sampling.compiled`.
-
-    Attributes:
-        forced: (chunk, D + 1) if it fills: read instead of the uniforms where not 0.
-        logits: (chunk, D + 1) if it fills: the logits by which each frame's numbers and the end are
-            drawn.
-    """
-
-    writer, dtype = NotesWriter, torch.uint8
-
-    def __init__(
-        self, output: NotesOutput, setting: DrawSetting, fields: Mapping[str, Value], *write: Any,
-        **options: Any,
-    ) -> None:  # fmt: skip
-        """At temperature 0 the factor is 1."""
-        (_, _, arena, chunk, temperature, fills), D = setting, output.frame_size
-        self.forced = self.logits = None
-        if fills:
-            self.forced = arena.take(chunk, D + 1, spare=vector_lanes(ITEMSIZE) * ITEMSIZE)
-            self.logits = arena.take(chunk, D + 1)
-        factor = torch.tensor([1 / temperature if temperature else 1.0], dtype=torch.float64)
-        draw_fields = {"factor": factor, "forced": self.forced, "logits": self.logits, **fields}
-        super().__init__(output, setting, draw_fields, *write, **options)
+# Texts of `kernels.code.language`. `f` has the fields and the constants of the draw.
 
 
-class LinearNotesDraw(NotesDraw):
-    """A draw from h (H,)."""
-
-    def __init__(
-        self, output: LinearNotesOutput, setting: DrawSetting, write: Callable[..., None],
-        **own: Value,
-    ) -> None:  # fmt: skip
-        """`write(frame, at_zero, onsets)` stores the notes in x."""
-        weight, bias = output.linear.weight, output.linear.bias.double()
-        columns, H = weight.shape
-        fields = {
-            "H": H, "columns": columns, "h": setting.h, "weight": pack(weight), "bias": bias,
-            "product": setting.arena.take(columns), **own,
-        }  # fmt: skip
-        parameters = write, setting.temperature == 0, output.onsets, output.end
-        w_bytes = weight.element_size()
-        super().__init__(output, setting, fields, _write_notes, *parameters, w_bytes=w_bytes)
+def draw_step(f: Any) -> None:
+    """Draw the next step."""
+    take_uniforms(f.stream[0], f.stream[1] * f.numbers, f.uniforms, f.numbers)
+    f.ended[0] = f.step_text(f)
+    f.stream[1] += 1
 
 
-def _write_notes(
-    frame: NotesWriter, write: Callable[..., None], at_zero: bool, onsets: bool, end: bool
-) -> Any:
-    e, f = frame.e, frame.field
-    frame.multiply(f["h"], f["H"], f["weight"], f["product"], f["columns"], add=False)
-    write(frame, at_zero, onsets)
-    if not end:
-        return None
-    one = e.first_lanes(e.int(1))
-    logit = frame.output(e.builder.sub(f["columns"], e.int(1)), one)
-    return frame.first(frame.below(logit, f["D"], one))
+def draw_notes(f: Any) -> Any:
+    """Draw a frame of notes; given numbers take the place of uniforms."""
+    if f.fills:
+        for j in range(0, f.numbers, f.lanes):
+            forced = side_by_side(f.forced[f.stream[1] * f.numbers + j :])[0]
+            drawn = side_by_side(f.uniforms[j:])[0]
+            side_by_side(f.uniforms[j:])[0] = drawn if forced == 0 else forced
+    ended = f.notes_text(f)
+    put_bytes(f.x, f.frames[f.stream[1] * f.D :], f.D)
+    return ended
 
 
-class SamplesDraw(Draw):
-    """A draw of samples from h (H,) or (1, H), by a text below the output.
-
-    x (C,) holds the last samples, standardised, for the unit; `line` (C + D,) those before the
-    frame, then its own, also standardised; `frames` (chunk, D) are raw.
-    """
-
-    dtype = torch.float64
-
-    def __init__(
-        self, output: SampleBlocksOutput, setting: DrawSetting, text: Callable[..., None],
-        weight: Tensor, bias: Tensor, calls: Callable[..., Mapping[str, Inline]] | None = None,
-        **own: Value,
-    ) -> None:  # fmt: skip
-        """The text reads `parameters`, which this layer computes from h.
-
-        `own` are fields of this draw alone; `calls(writer)` is what else the text calls.
-        """
-        (h, x, arena, _, temperature, _), H = setting, setting.h.shape[-1]
-        K, C, spare = output.components, x.shape[0], vector_lanes(ITEMSIZE) * ITEMSIZE
-        names = "mean", "deviation", "floor", "temperature"
-        values = output.mean, output.deviation, output.floor, temperature
-        constants = torch.tensor(values, dtype=torch.float64).unsqueeze(1)
-        fields: dict[str, Value] = {
-            "H": H, "h": h.reshaped(H), "C": C, "K": K, "N": len(bias), "weight": pack(weight),
-            "bias": bias.double().contiguous(),
-            "parameters": arena.take(len(bias), spare=spare),
-            "line": arena.take(C + output.frame_size, spare=spare),
-            **{name: arena.take(K, spare=spare) for name in ("weights", "sizes")},
-            **dict(zip(names, constants, strict=True)), **own,
-        }  # fmt: skip
-        if output.ending is not None:
-            end_weight, end_bias = (part.double() for part in output.ending.parameters())
-            fields |= {"end_weight": end_weight, "end_bias": end_bias}
-        how = output.ending is not None, temperature == 0, text, calls
-        super().__init__(
-            output, setting, fields, _write_samples, *how, w_bytes=weight.element_size()
-        )
+def draw_linear(f: Any) -> Any:
+    """Draw a frame of notes by what a layer computes from h."""
+    affine(f, f.weight, f.bias, f.product, f.columns)
+    ended = ends(f, f.product[f.columns - 1]) if f.end else False
+    f.linear_text(f)  # which may write whole vectors over the numbers' columns
+    return ended
 
 
-def affine(frame: DrawWriter, weight: Any, bias: Any, c: Any, columns: Any) -> None:
-    """C (columns,) = h B + bias; B packed."""
-    frame.e.store(frame.e.zero(), frame.e.offset(c, columns))  # vectors extend beyond the end
-    frame.e.copy(bias, c, columns)
-    frame.multiply(frame.field["h"], frame.field["H"], weight, c, columns, add=True)
+def draw_samples(f: Any) -> Any:
+    """Draw a frame of samples by what a layer computes from h."""
+    copy(f.x, f.line, f.C)
+    affine(f, f.weight, f.bias, f.parameters, f.N)
+    f.samples_text(f)
+    copy(f.frame, f.frames[f.stream[1] * f.D :], f.D)
+    copy(f.line[f.D :], f.x, f.C)
+    return ends(f, dot(f.h, f.end_weight, f.H) + f.end_bias[0]) if f.end else False
 
 
-def _write_samples(
-    frame: DrawWriter, end: bool, at_zero: bool, text: Callable[..., None],
-    calls: Callable[..., Mapping[str, Inline]] | None,
-) -> Any:  # fmt: skip
-    e, b, f = frame.e, frame.e.builder, frame.field
-    e.copy(f["x"], f["line"], f["C"])
-    affine(frame, f["weight"], f["bias"], f["parameters"], f["N"])
-    frame.translate(
-        text,
-        frame=Pointer(e.offset(f["frames"], e.mul(frame.n, f["D"])), e.real),
-        uniform=Inline(lambda j: frame.first(frame.uniforms(j).value)),
-        uniforms=Inline(lambda j: frame.uniforms(j).value),
-        lanes=e.lanes, at_zero=at_zero, **(calls(frame) if calls else {}),
-    )  # fmt: skip
-    e.copy(e.offset(f["line"], f["D"]), f["x"], f["C"])
-    if not end:
-        return None
-    logit = Vector(e, e.splat(e.dot(f["h"], f["end_weight"], f["H"]), e.vector))
-    uniform = frame.uniforms(b.sub(f["numbers"], e.int(1)))
-    return frame.first(uniform.below(logit + frame.broadcast("end_bias", 0)))
+def ends(f: Any, logit: Any) -> Any:
+    """Whether the piece ends, by the last uniform; keeps the logit if numbers may be given."""
+    if f.fills:
+        f.logits[f.stream[1] * f.numbers + f.D] = logit
+    return below(f.uniforms[f.numbers - 1], logit)
 
 
-# Texts of `kernels.code.language` for draws of samples. `f` has the fields of the draw; `frame`,
-# the raw samples to draw; `uniform(j)` or `uniforms(j)`, the j-th or as many as lanes from it on;
-# and whether the temperature is 0.
+# Draws of samples read `parameters`, which a layer computes from h, and leave raw samples in
+# `frame`.
 
 
 def by_rows(
@@ -349,7 +271,7 @@ def by_rows(
             parameters=row, h=row, H=len(row), D=D, K=K, C=C, frame=frame, line=np.zeros(C + D),
             weights=np.zeros(K), sizes=np.zeros(K), mean=[output.mean], floor=[output.floor],
             deviation=[output.deviation], temperature=[temperature], at_zero=temperature == 0,
-            uniform=numbers.item, uniforms=numbers.item, lanes=1, **own,
+            uniforms=numbers, lanes=1, **own,
         )  # fmt: skip
         try:
             with np.errstate(all="ignore"):
@@ -374,7 +296,7 @@ def choose(f: Any) -> Any:
         for k in range(f.K):
             total += f.weights[k]
             f.weights[k] = total
-        uniform = f.uniform(0)
+        uniform = f.uniforms[0]
         for k in range(f.lanes - 1, f.K, f.lanes):  # whole vectors first
             component += f.lanes if f.weights[k] / total <= uniform else 0
         for k in range(component, min(component + f.lanes, f.K)):

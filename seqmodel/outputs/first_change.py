@@ -17,6 +17,8 @@ from torch.nn import functional as F
 
 from seqmodel.data.dataset import Split
 from seqmodel.kernels import device
+from seqmodel.kernels.code.instructions import dot
+from seqmodel.outputs.draws import multiply
 from seqmodel.outputs.linear_score import Layer
 from seqmodel.outputs.protocol import log_odds
 
@@ -106,16 +108,16 @@ class FirstChange(nn.Module):
 
 
 def begin_first(f: Any) -> None:
-    """Compute what `first_logit` reads; `project()` computes U h of all notes."""
-    f.project()
+    """Compute what `first_logit` reads."""
     width = HIDDEN + POOLED + f.K
+    multiply(f.h, f.H, f.own, f.projected, width, f.notes, f.H, width)
     for k in range(POOLED):
         total = 0.0
         for note in range(f.notes):
             total += max(f.projected[note * width + HIDDEN + k] + f.own_bias[HIDDEN + k], 0.0)
         f.pooled[k] = total / float(f.notes)
     for k in range(HIDDEN):
-        f.joint_hidden[k] = f.own_bias[k] + f.dot(f.pooled, f.joint[k * POOLED :], POOLED)
+        f.joint_hidden[k] = f.own_bias[k] + dot(f.pooled, f.joint[k * POOLED :], POOLED)
 
 
 def first_logit(f: Any, note: Any, k: int) -> Any:
@@ -126,5 +128,5 @@ def first_logit(f: Any, note: Any, k: int) -> Any:
     for j in range(HIDDEN):
         f.hidden[j] = max(row[j] + f.joint_hidden[j], 0.0)
     index = HIDDEN + POOLED + column
-    logit = row[index] + f.own_bias[index] + f.dot(f.hidden, f.odds[column * HIDDEN :], HIDDEN)
+    logit = row[index] + f.own_bias[index] + dot(f.hidden, f.odds[column * HIDDEN :], HIDDEN)
     return -logit if ends else logit

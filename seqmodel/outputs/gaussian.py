@@ -16,14 +16,14 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from seqmodel.data.dataset import Split
-from seqmodel.kernels.code.emit import PANEL, Emitter, vector_lanes
-from seqmodel.kernels.code.instructions import Inline, Pointer
+from seqmodel.kernels.code.emit import Emitter
+from seqmodel.kernels.code.instructions import of_vectors
 from seqmodel.kernels.code.language import side_by_side
 from seqmodel.kernels.code.vectors import Vector, polynomial
 from seqmodel.kernels.linear.matmul import pack
-from seqmodel.kernels.run.calls import ITEMSIZE
+from seqmodel.kernels.run.calls import Value
 from seqmodel.kernels.run.signature import Array
-from seqmodel.outputs.draws import DrawWriter, SamplesDraw, affine, by_rows, choose, put
+from seqmodel.outputs.draws import SamplesDraw, affine, by_rows, choose, put
 from seqmodel.outputs.linear_score import likelihood, linear_nats, rows_of
 from seqmodel.outputs.mixtures import WORK, Mixture, log_and_inverse
 from seqmodel.outputs.protocol import DrawSetting, Sums, Window
@@ -126,19 +126,20 @@ class GaussianMixtureOutput(SampleBlocksOutput):
         return by_rows(
             self, draw_block, parameters.flatten(1), uniforms, temperature,
             normal_quantile=NormalDist().inv_cdf,
-            own_of=lambda row, component: row.reshape(-1, self.components)[1:, component],
+            own_of=lambda f, component: f.parameters.reshape(-1, f.K)[1:, component],
         )  # fmt: skip
 
     def compiled_draw(self, setting: DrawSetting) -> SamplesDraw:
         K, columns = self.components, 2 * self.frame_size
         weight = self.linear.weight.view(columns + 1, K, -1)
         bias = self.linear.bias.double().view(columns + 1, K)
-        return SamplesDraw(
-            self, setting, draw_block, weight[0], bias[0], _calls,
-            own_weight=torch.stack([pack(rows) for rows in weight[1:].unbind(1)]),
-            own_bias=bias[1:].t().contiguous(),
-            own=setting.arena.take(columns, spare=vector_lanes(ITEMSIZE) * ITEMSIZE),
-        )  # fmt: skip
+        own_weight = torch.stack([pack(rows) for rows in weight[1:].unbind(1)])
+        fields: dict[str, Value] = {
+            "own_weight": own_weight, "own_size": own_weight[0].numel(),
+            "own_bias": bias[1:].t().contiguous(), "own": setting.arena.take(columns),
+        }  # fmt: skip
+        how = {"own_of": compute_own, "normal_quantile": quantile}
+        return SamplesDraw(self, setting, draw_block, weight[0], bias[0], fields, **how)
 
     def figure_sums(self, window: Window) -> Sums:
         """The shares of samples whose density is decided by the scale's floor."""
@@ -215,28 +216,21 @@ _SCORE = likelihood(
 
 def draw_block(f: Any) -> None:
     """A text of `kernels.code.language`: see `GaussianMixtureOutput.draw`."""
-    own = f.own_of(f.parameters, choose(f))
+    own = f.own_of(f, choose(f))
     for j in range(0, f.D, f.lanes):
         mean = side_by_side(own[j:])[0]
         sigma = exp(side_by_side(own[f.D + j :])[0]) + f.floor[0]
-        noise = f.normal_quantile(max(f.uniforms(j + 1), MIN_UNIFORM)) * f.temperature[0]
+        u = max(side_by_side(f.uniforms[j + 1 :])[0], MIN_UNIFORM)
+        noise = f.normal_quantile(u) * f.temperature[0]
         put(f, j, mean + sigma * noise, LEVEL_STEP)
 
 
-def _calls(frame: DrawWriter) -> dict[str, Inline]:
-    e, f = frame.e, frame.field
-
-    def own_of(_: Any, component: Any) -> Pointer:
-        """Compute the means and log scales of a component."""
-        columns, width = e.mul(f["D"], 2), PANEL * frame.weight_emitter.lanes
-        size = e.mul(e.parts(columns, width), f["H"], width)
-        weight = frame.weight_emitter.offset(f["own_weight"], e.mul(component, size))
-        bias = e.offset(f["own_bias"], e.mul(component, columns))
-        affine(frame, weight, bias, f["own"], columns)
-        return Pointer(f["own"], e.real)
-
-    quantile = Inline(lambda u: normal_quantile(Vector(e, u)).value)
-    return {"own_of": Inline(own_of), "normal_quantile": quantile}
+def compute_own(f: Any, component: Any) -> Any:
+    """The means and log scales of a component."""
+    columns = 2 * f.D
+    weight = f.own_weight[component * f.own_size :]
+    affine(f, weight, f.own_bias[component * columns :], f.own, columns)
+    return f.own
 
 
 def normal_quantile(u: Any) -> Any:
@@ -261,3 +255,6 @@ def _lower_normal(root: Any, low: float, high: float, degree: int) -> Any:
         return np.asarray(torch.special.ndtri(share))
 
     return (root - middle).in_powers(polynomial(exact, -half, half, degree))
+
+
+quantile = of_vectors(normal_quantile)

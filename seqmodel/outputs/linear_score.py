@@ -47,18 +47,14 @@ BlockKernel = Callable[[int], Kernel]
 Write = Callable[[Emitter, dict[str, Any], Any, Any], None]
 
 
-def block_kernel(
-    signature: Signature, write: Write, begin: Callable[..., None] = lambda e, fields: None
-) -> BlockKernel:
+def block_kernel(signature: Signature, write: Write) -> BlockKernel:
     """The kernel over fields that have a size "rows".
 
-    `write(e, fields and "thread", the block's first row, its number of rows)` writes the body, and
-    `begin(e, fields)` what a thread does before its first block.
+    `write(e, fields and "thread", the block's first row, its number of rows)` writes the body.
     """
 
     def write_blocks(e: Emitter, f: dict[str, Any], thread: Any, threads: Any) -> None:
         f["thread"] = thread
-        begin(e, f)
         first, last = e.share(e.parts(f["rows"], BLOCK), thread, threads)
         with e.loop(first, last) as block:
             start = e.mul(block, BLOCK)

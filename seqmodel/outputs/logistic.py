@@ -454,7 +454,7 @@ def draw_sample(f: Any) -> None:
     spacing = features[1]
     level = features[3]
     fine = max(1.0 - features[0], MIN_FINE) if spacing > LEVEL_STEP else 1.0
-    is_fine = f.at_zero or f.uniform(2) < fine
+    is_fine = f.at_zero or f.uniforms[2] < fine
     factor = 1.0 if f.at_zero else mean_size(f, level, 1.0) / mean_size(f, level, f.temperature[0])
     component = choose(f)
     offset = f.parameters[f.K + component]
@@ -472,7 +472,7 @@ def draw_logistic(f: Any) -> None:
 
 def logistic_noise(f: Any) -> Any:
     """By uniform 1, for a scale of 1."""
-    u = max(f.uniform(1), MIN_UNIFORM)
+    u = max(f.uniforms[1], MIN_UNIFORM)
     return (log(u) - log(1.0 - u)) * f.temperature[0]
 
 

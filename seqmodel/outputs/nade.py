@@ -2,16 +2,14 @@
 
 The specification comes first, the compiled draw last. The compiled score goes from h to nats in one
 pass, and in training back in the same pass. The hidden units change only after a sounding note, of
-which a frame has few. So a frame falls into segments of notes that see the same state of the hidden
-units: each state is computed once, and stored until the gradients of its segment are known. With
-onsets the same holds for the F numbers of a frame, its notes and then its strikes: "note" below
-means any of these.
+which a frame has few. So notes up to the next that sounds see the same state of the hidden units,
+which is computed once, and stored until their gradients are known. With onsets the same holds for
+the F numbers of a frame, its notes and then its strikes: "note" below means any of these.
 """
 
 import math
 from collections.abc import Iterator
-from contextlib import contextmanager
-from functools import partial, reduce
+from math import log
 from typing import Any, Self
 
 import torch
@@ -20,21 +18,20 @@ from torch.nn import functional as F
 
 from seqmodel.config import Config
 from seqmodel.kernels import device
-from seqmodel.kernels.code.emit import PANEL, Emitter, panel_width, vector_lanes
-from seqmodel.kernels.code.instructions import Inline
-from seqmodel.kernels.code.vectors import ACTIVATIONS, Vector
+from seqmodel.kernels.code.emit import Emitter, panel_width, vector_lanes
+from seqmodel.kernels.code.instructions import Inline, dot, of_vectors
+from seqmodel.kernels.code.language import clear, copy, side_by_side
+from seqmodel.kernels.code.vectors import ACTIVATIONS
 from seqmodel.kernels.linear.matmul import matmul, packing
-from seqmodel.kernels.linear.sparse import INDEX, index_at, list_rows
 from seqmodel.kernels.run.calls import ITEMSIZE
-from seqmodel.kernels.run.signature import NEW, THREADS, Array, Field, Signature, packed, per_thread
-from seqmodel.kernels.run.threads import Job, parallel_for
+from seqmodel.kernels.run.signature import NEW, THREADS, Array, Field, Signature, packed
+from seqmodel.kernels.run.threads import Job, compile_text, parallel_for
 from seqmodel.media.definitions import FrameDefinition
 from seqmodel.outputs.bernoulli import write_frame_nats
-from seqmodel.outputs.draws import LinearNotesDraw, NotesWriter
+from seqmodel.outputs.draws import LinearNotesDraw
 from seqmodel.outputs.linear_score import (
     BLOCK,
     ScoreResult,
-    block_kernel,
     gradients,
     nats_of,
     rows_of,
@@ -121,7 +118,7 @@ class NadeOutput(LinearNotesOutput):
         V, U, arena = _padded(self.V), _padded(self.U), setting.arena
         P = V.shape[1]
         return LinearNotesDraw(
-            self, setting, _write_draw, K=self.width, P=P, V=V, U=U,
+            self, setting, draw_numbers, K=self.width, P=P, V=V, U=U,
             a=arena.take(P), state=arena.take(P), limits=arena.take(self.frame_size),
             past=arena.take(self.frame_size) if self.onsets else None,
         )  # fmt: skip
@@ -143,14 +140,17 @@ def _scoring(
     packings = {"weight": packing(weight, transposed=True), "V": packing(V), "U": packing(U)}
     panels = {name: job.created["panels"] for name, job in packings.items()}
     fields = panels | gradient_fields | {
-        "rows": len(rows), "H": weight.shape[1], "D": V.shape[0], "K": V.shape[1],
-        "threads": threads_for(len(rows)), "h": rows, "bias": bias.contiguous(),
-        "frames": rows_of(frames), "past": None if past is None else rows_of(past),
-        "indices": NEW, "counts": NEW,
-        "a": NEW, "states": NEW, "outputs": NEW, "nats": NEW,
+        "rows": len(rows), "blocks": -(-len(rows) // BLOCK), "H": weight.shape[1], "D": V.shape[0],
+        "K": V.shape[1], "P": panels["V"][:, 0].numel(), "threads": threads_for(len(rows)),
+        "h": rows, "bias": bias.contiguous(), "frames": rows_of(frames),
+        "past": None if past is None else rows_of(past), "states": NEW, "ends": NEW,
+        "outputs": NEW, "nats": NEW,
     }  # fmt: skip
-    kernel = _FORWARD if weights is None else _GRADIENT
-    return [*packings.values(), kernel(h.element_size()).job(fields)]
+    kernel = compile_text(
+        _SCORE, h.element_size(), score_blocks, over="blocks", lanes=panel_width(h.element_size()),
+        gradient=weights is not None,
+    )  # fmt: skip
+    return [*packings.values(), kernel.job(fields)]
 
 
 def _score(weights: Tensor | None, *arguments: Any) -> ScoreResult:
@@ -158,205 +158,151 @@ def _score(weights: Tensor | None, *arguments: Any) -> ScoreResult:
     (h, weight, _, V, *_), jobs = arguments, _scoring(weights, *arguments)
     (D, K), width, created, grads = V.shape, panel_width(h.element_size()), jobs[-1].created, None
     rows = rows_of(h)
-    threads, size = threads_for(len(rows)), -(-K // width) * width * D
+    threads = threads_for(len(rows))
     parallel_for(jobs, threads)
     if weights is not None:
         outputs = created["outputs"].mul_(weights.reshape(-1, 1))
         layer, gradient_jobs = gradients(rows, weight, outputs)
         parallel_for(gradient_jobs, threads)
-        panels = (created[name][:, :size].view(threads, -1, D, width) for name in ("d_V", "d_U"))
+        panels = (created[name].view(threads, -1, D, width) for name in ("d_V", "d_U"))
         sums = (part.sum(0).transpose(0, 1).reshape(D, -1)[:, :K] for part in panels)
         grads = layer[0].view(h.shape), layer[1], outputs.sum(0), *sums
     return created["nats"].view(h.shape[:-1]), grads
 
 
-class _Row:
-    """A row of a block: the addresses of its data and of its thread's."""
-
-    def __init__(self, e: Emitter, f: dict[str, Any], start: Any, n: Any) -> None:
-        """Row `n` of the block that begins at row `start`."""
-        self._e, self._D, self.number = e, f["D"], e.add(start, n)
-        self.width = _padded_width(e, f)
-        self.outputs = e.offset(f["outputs"], e.mul(self.number, e.add(f["D"], f["K"])))
-        self.a = e.offset(f["a"], e.mul(f["thread"], e.padded(self.width)))
-        states = e.mul(e.add(f["D"], 1), self.width)
-        first = e.mul(f["thread"], e.padded(e.mul(states, BLOCK)))
-        self._states = e.offset(f["states"], first, e.mul(n, states))
-        self._indices, counts = _list_addresses(e, f)
-        self._indices = e.builder.gep(self._indices, [e.mul(n, f["D"])], source_etype=INDEX)
-        self.sounding = index_at(e, counts, n)
-        """The number of sounding notes."""
-
-    def note(self, n: Any) -> Any:
-        return index_at(self._e, self._indices, n)
-
-    def state(self, n: Any) -> Any:
-        """The state of the hidden units after n sounding notes."""
-        return self._e.offset(self._states, self._e.mul(n, self.width))
-
-    @contextmanager
-    def segment(self, n: Any, values: list[Any]) -> Iterator[tuple[Any, list[Any]]]:
-        """A loop over the notes that see state n; it carries `values`."""
-        e, b = self._e, self._e.builder
-        first, last = [e.int(0)], [self._D]
-        with e.when(b.icmp_signed(">", n, e.int(0)), first) as inside:
-            inside[0] = e.add(self.note(b.sub(n, e.int(1))), 1)
-        with e.when(b.icmp_signed("<", n, self.sounding), last) as inside:
-            inside[0] = e.add(self.note(n), 1)
-        with e.carrying(first[0], last[0], 1, values) as carried:
-            yield carried
+_SCORE = Signature(
+    "nade",
+    ("rows", "blocks", "H", "D", "K", "P"),
+    (
+        Array("h", ("rows", "H")),
+        packed("weight", "H", "D + K"),
+        Array("bias", ("D + K",)),
+        packed("V", "D", "K"),
+        packed("U", "D", "K"),
+        Array("frames", ("rows", "D")),
+        Array("past", ("rows", "D"), optional=True),  # with onsets
+        Array("states", (THREADS, f"({BLOCK} * (D + 1) + 1) * P")),  # of a block's rows; then `a`
+        Array("ends", (THREADS, f"{BLOCK} * (D + 3)"), torch.int64),  # of states, see below
+        # The notes' logits or, with weights, the gradient of a row's nats.
+        Array("outputs", ("rows", "D + K")),
+        Array("nats", ("rows",)),
+        Array("weights", ("rows",), optional=True),
+        Array("d_V", (THREADS, "D * P"), optional=True),
+        Array("d_U", (THREADS, "D * P"), optional=True),
+    ),
+)
 
 
-def _padded_width(e: Emitter, f: dict[str, Any]) -> Any:
-    """K rounded up to whole panels."""
-    return e.mul(e.parts(f["K"], PANEL * e.lanes), PANEL * e.lanes)
+def _write_nats(e: Emitter, f: Any, row: Any, logits: Any) -> Any:
+    fields = {name: f.fields[name].address for name in ("frames", "past")}
+    narrow = Emitter(e.builder, e.precision.itemsize)
+    slopes = logits if f.gradient else None
+    return write_frame_nats(narrow, fields, row, f.D, logits, slopes=slopes)
 
 
-def _list_addresses(e: Emitter, f: dict[str, Any]) -> tuple[Any, Any]:
-    """The addresses of the thread's lists: the sounding notes of each row, and their count."""
-    b, thread = e.builder, f["thread"]
-    indices = b.gep(f["indices"], [e.mul(thread, f["D"], BLOCK)], source_etype=INDEX)
-    return indices, b.gep(f["counts"], [e.mul(thread, BLOCK)], source_etype=INDEX)
+add_product: Any = Inline(lambda e, *product: matmul(e, *product, True))
+nats_of_row: Any = Inline(_write_nats)
+sum_of_lanes: Any = Inline(Emitter.sum)
+sigmoid = of_vectors(ACTIVATIONS["sigmoid"])
 
 
-def _write_rows(e: Emitter, f: dict[str, Any], start: Any, rows: Any, *, gradient: bool) -> None:
-    H, D = f["H"], f["D"]
-    N = e.add(D, f["K"])
-    outputs, h = e.offset(f["outputs"], e.mul(start, N)), e.offset(f["h"], e.mul(start, H))
-    matmul(e, h, H, f["weight"], outputs, N, rows, H, N, False)
-    list_rows(e, e.offset(f["frames"], e.mul(start, D)), rows, D, *_list_addresses(e, f))
-    with e.loop(0, rows) as n:
-        row = _Row(e, f, start, n)
-        _write_logits(e, f, row)
-        slopes = row.outputs if gradient else None
-        nats = write_frame_nats(e, f, row.number, D, row.outputs, slopes=slopes)
-        e.builder.store(nats, e.offset(f["nats"], row.number))
-    if gradient:  # by panels: one of each matrix stays in the L1 cache for all rows
-        with e.loop(0, f["K"], PANEL * e.lanes) as k, e.loop(0, rows) as n:
-            _write_gradient(e, f, _Row(e, f, start, n), k)
+# Texts of `kernels.code.language`. A vector has as many lanes as a panel has columns, P is K
+# rounded up to whole panels, and `a` what the hidden units of the present note's state add up.
 
 
-def _write_logits(e: Emitter, f: dict[str, Any], row: _Row) -> None:
-    """Turn a row's W_v h into its notes' logits, and store the states."""
-    b, D = e.builder, f["D"]
-
-    def activate(a: Vector, state: Any, k: Any) -> None:
-        e.store(a.value, e.offset(row.a, k))
-        e.store(ACTIVATIONS["sigmoid"](a).value, e.offset(state, k))
-
-    with e.loop(0, row.width, e.lanes) as k:
-        lanes = e.first_lanes(b.sub(f["K"], k))
-        product = e.load(e.offset(row.outputs, D, k), lanes)
-        bias = e.load(e.offset(f["bias"], D, k), lanes)
-        activate(Vector(e, product) + Vector(e, bias), row.state(0), k)
-    with e.loop(0, e.add(row.sounding, 1)) as n:
-        state = row.state(n)
-        with row.segment(n, []) as (d, _):
-            dot = [e.zero()] * PANEL
-            with e.carrying(0, row.width, PANEL * e.lanes, dot) as (k, total):
-                for v in range(PANEL):
-                    weight = e.load(_at(e, f, f["U"], d, k, v))
-                    hidden = e.load(e.offset(state, k, v * e.lanes))
-                    total[v] = e.multiply_add(weight, hidden, total[v])
-            address = e.offset(row.outputs, d)
-            b_v = b.fadd(b.load(address, typ=e.real), b.load(e.offset(f["bias"], d), typ=e.real))
-            b.store(b.fadd(e.sum(reduce(b.fadd, dot)), b_v), address)
-        with b.if_then(b.icmp_signed("<", n, row.sounding)):
-            note, following = row.note(n), row.state(e.add(n, 1))
-            with e.loop(0, row.width, PANEL * e.lanes) as k:
-                for v in range(PANEL):
-                    column = e.add(k, v * e.lanes)
-                    a, step = e.load(e.offset(row.a, column)), e.load(_at(e, f, f["V"], note, k, v))
-                    activate(Vector(e, a) + Vector(e, step), following, column)
+def score_blocks(f: Any, first: Any, last: Any, lane: Any) -> None:
+    """Score blocks of rows; with `gradient` their slopes replace the outputs."""
+    N = f.D + f.K
+    zero = float(lane) * 0.0
+    states = f.states[f.thread * (BLOCK * (f.D + 1) + 1) * f.P :]
+    ends = f.ends[f.thread * BLOCK * (f.D + 3) :]
+    a = states[BLOCK * (f.D + 1) * f.P :]
+    clear(a, f.P)
+    if f.gradient:
+        clear(f.d_V[f.thread * f.D * f.P :], f.D * f.P)
+        clear(f.d_U[f.thread * f.D * f.P :], f.D * f.P)
+    for block in range(first, last):
+        start = block * BLOCK
+        rows = min(BLOCK, f.rows - start)
+        for n in range(rows):
+            copy(f.bias, f.outputs[(start + n) * N :], N)
+        add_product(f.h[start * f.H :], f.H, f.weight, f.outputs[start * N :], N, rows, f.H, N)
+        for n in range(rows):
+            frame = f.frames[(start + n) * f.D :]
+            outputs = f.outputs[(start + n) * N :]
+            of_row = states[n * (f.D + 1) * f.P :]
+            write_logits(f, frame, outputs, a, of_row, ends[n * (f.D + 3) :], zero)
+            f.nats[start + n] = nats_of_row(f, start + n, outputs)
+        if f.gradient:  # by panels: one of each matrix stays in the L1 cache for all rows
+            for k in range(0, f.P, f.lanes):
+                for n in range(rows):
+                    of_panel = states[n * (f.D + 1) * f.P + k :]
+                    write_gradient(f, start + n, k, of_panel, ends[n * (f.D + 3) :], a, zero)
 
 
-def _write_gradient(e: Emitter, f: dict[str, Any], row: _Row, k: Any) -> None:
-    """Backpropagate from the logits to b_h, V and U, for one panel of hidden units.
+def write_logits(
+    f: Any, frame: Any, outputs: Any, a: Any, states: Any, ends: Any, zero: Any
+) -> None:
+    """Turn a row's b_v into its notes' logits, and store the states.
+
+    State n is that of the notes from `ends[n]` to `ends[n + 1]`; the last number of `ends` is that
+    of the sounding notes.
+    """
+    copy(outputs[f.D :], a, f.K)
+    activate(f, a, states)
+    n = 0
+    ends[0] = 0
+    for d in range(f.D):
+        total = zero
+        for k in range(0, f.P, f.lanes):
+            weight = side_by_side(f.U[k * f.D + d * f.lanes :])[0]
+            total += weight * side_by_side(states[n * f.P + k :])[0]
+        outputs[d] = sum_of_lanes(total) + outputs[d]
+        if frame[d] != 0:
+            for k in range(0, f.P, f.lanes):
+                side_by_side(a[k:])[0] += side_by_side(f.V[k * f.D + d * f.lanes :])[0]
+            n += 1
+            ends[n] = d + 1
+            activate(f, a, states[n * f.P :])
+    ends[n + 1] = f.D
+    ends[f.D + 2] = n
+
+
+def activate(f: Any, a: Any, state: Any) -> None:
+    """The state of the hidden units."""
+    for k in range(0, f.P, f.lanes):
+        side_by_side(state[k:])[0] = sigmoid(side_by_side(a[k:])[0])
+
+
+def write_gradient(
+    f: Any, row: Any, k: Any, states: Any, ends: Any, scratch: Any, zero: Any
+) -> None:
+    """Backpropagate from the logits to b_h, V and U, for the panel of hidden units from k on.
 
     The gradient of b_h is that of the row's nats, like that of b_v; the gradients of V and U are
     multiplied by the row's weight and added to the thread's tables.
     """
-    b, vectors = e.builder, range(PANEL)
-    size = e.padded(e.mul(f["D"], row.width))
-    V, U = (e.offset(f[name], e.mul(f["thread"], size)) for name in ("d_V", "d_U"))
-    weight = Vector(e, e.broadcast(e.offset(f["weights"], row.number)))
-
-    def add(term: Vector, address: Any) -> None:
-        e.store((term + Vector(e, e.load(address))).value, address)
-
-    by_a = [e.zero()] * PANEL
-    with e.carrying(0, e.add(row.sounding, 1), 1, by_a) as (above, d_a):
-        n = b.sub(row.sounding, above)
-        state = [Vector(e, e.load(e.offset(row.state(n), k, v * e.lanes))) for v in vectors]
-        weighted = [weight * s for s in state]
-        by_state = [e.zero()] * PANEL
-        with row.segment(n, by_state) as (d, d_s):
-            slope = Vector(e, e.broadcast(e.offset(row.outputs, d)))
-            for v in vectors:
-                d_hidden = slope * Vector(e, e.load(_at(e, f, f["U"], d, k, v)))
-                d_s[v] = (d_hidden + Vector(e, d_s[v])).value
-                add(slope * weighted[v], _at(e, f, U, d, k, v))
-        for v, s in enumerate(state):
-            d_pre = Vector(e, by_state[v]) * (s * (1.0 - s))
-            d_a[v] = (d_pre + Vector(e, d_a[v])).value
-        with b.if_then(b.icmp_signed(">", n, e.int(0))):
-            note = row.note(b.sub(n, e.int(1)))
-            for v in vectors:
-                add(weight * Vector(e, d_a[v]), _at(e, f, V, note, k, v))
-    for v in vectors:
-        column = e.add(k, v * e.lanes)
-        remaining = b.sub(f["K"], column)
-        with b.if_then(b.icmp_signed(">", remaining, e.int(0))):
-            address = e.offset(row.outputs, f["D"], column)
-            e.store(by_a[v], address, e.first_lanes(remaining))
-
-
-def _at(e: Emitter, f: dict[str, Any], panels: Any, d: Any, k: Any, v: int) -> Any:
-    """The address of vector v of note d in the panel that begins with hidden unit k."""
-    return e.offset(panels, e.mul(k, f["D"]), e.mul(d, PANEL * e.lanes), v * e.lanes)
-
-
-def _clear_gradients(e: Emitter, f: dict[str, Any]) -> None:
-    size = e.mul(f["D"], _padded_width(e, f))
-    for name in ("d_V", "d_U"):
-        e.clear(e.offset(f[name], e.mul(f["thread"], e.padded(size))), size)
-
-
-_SIZES = ("rows", "H", "D", "K")
-_PADDED_WIDTH = "-(-K // WIDTH) * WIDTH"
-_ARRAYS = (
-    Array("h", ("rows", "H")),
-    packed("weight", "H", "D + K"),
-    Array("bias", ("D + K",)),
-    packed("V", "D", "K"),
-    packed("U", "D", "K"),
-    Array("frames", ("rows", "D")),
-    Array("past", ("rows", "D"), optional=True),  # with onsets
-    Array("indices", (THREADS, f"{BLOCK} * D"), torch.int32),
-    Array("counts", (THREADS, f"{BLOCK}"), torch.int32),
-    per_thread("a", _PADDED_WIDTH),
-    per_thread("states", f"{BLOCK} * (D + 1) * ({_PADDED_WIDTH})"),
-    Array("outputs", ("rows", "D + K")),
-    Array("nats", ("rows",)),
-)
-_FORWARD = block_kernel(
-    Signature("nade_forward", _SIZES, _ARRAYS),  # leaves the notes' logits in `outputs`
-    partial(_write_rows, gradient=False),
-)
-_GRADIENT = block_kernel(
-    Signature(
-        "nade_gradient",  # leaves the gradient of a row's nats in `outputs`
-        _SIZES,
-        (
-            *_ARRAYS,
-            Array("weights", ("rows",)),
-            per_thread("d_V", f"D * ({_PADDED_WIDTH})"),
-            per_thread("d_U", f"D * ({_PADDED_WIDTH})"),
-        ),
-    ),
-    partial(_write_rows, gradient=True),
-    _clear_gradients,
-)
+    outputs = f.outputs[row * (f.D + f.K) :]
+    d_V = f.d_V[f.thread * f.D * f.P + k * f.D :]
+    d_U = f.d_U[f.thread * f.D * f.P + k * f.D :]
+    U = f.U[k * f.D :]
+    weight = f.weights[row]
+    sounding = ends[f.D + 2]
+    d_a = zero
+    for above in range(sounding + 1):
+        n = sounding - above
+        s = side_by_side(states[n * f.P :])[0]
+        weighted = weight * s
+        d_s = zero
+        for d in range(ends[n], ends[n + 1]):
+            slope = outputs[d]
+            d_s += slope * side_by_side(U[d * f.lanes :])[0]
+            side_by_side(d_U[d * f.lanes :])[0] += slope * weighted
+        d_a += d_s * (s * (1.0 - s))
+        if n > 0:
+            side_by_side(d_V[(ends[n] - 1) * f.lanes :])[0] += weight * d_a
+    side_by_side(scratch[k:])[0] = d_a
+    copy(scratch[k:], outputs[f.D + k :], min(f.lanes, f.K - k))
 
 
 def _padded(matrix: Tensor) -> Tensor:
@@ -364,47 +310,33 @@ def _padded(matrix: Tensor) -> Tensor:
     return F.pad(matrix.detach().double(), (0, -matrix.shape[1] % vector_lanes(ITEMSIZE)))
 
 
-def _write_draw(frame: NotesWriter, at_zero: bool, onsets: bool) -> None:
-    e, b, f = frame.e, frame.e.builder, frame.field
-    D, P = f["D"], f["P"]
-    if onsets:
-        e.copy(f["x"], f["past"], D)
-
-    def limit(j: Any, lanes: Any) -> None:
-        """Store log(u / (1 - u)); logits above it have u < s(logit). log(0) comes out as -709."""
-        u = frame.uniforms(j)
-        limits = u.log() - (1.0 - u).log()
-        if frame.fills:
-            limits = limits.replaced(u, "<", 0.0, -math.inf).replaced(u, ">", 1.0, math.inf)
-        e.store(e.zero() if at_zero else limits.value, e.offset(f["limits"], j), lanes)
-
-    def activate(a: Vector, k: Any) -> None:
-        e.store(a.value, e.offset(f["a"], k))
-        e.store(ACTIVATIONS["sigmoid"](a).value, e.offset(f["state"], k))
-
-    def add(d: Any) -> None:
-        """Update the hidden units after number `d`, which is one."""
-        with e.loop(0, P, e.lanes) as k:
-            step = Vector(e, e.load(e.offset(f["V"], e.mul(d, P), k)))
-            activate(Vector(e, e.load(e.offset(f["a"], k))) + step, k)
-
-    e.columns(D, limit)
-    e.columns(f["K"], lambda k, lanes: activate(frame.output(e.add(D, k), lanes), k))
-    frame.translate(
-        draw_numbers, notes=b.lshr(D, e.int(1)) if onsets else D, logits=frame.logits,
-        fills=frame.fills, dot=Inline(e.dot), add=Inline(add),
-    )  # fmt: skip
-
-
 def draw_numbers(f: Any) -> None:
-    """Draw each number given those before it; see `notes` for which strikes are free."""
-    for d in range(f.D):
-        logit = (f.dot(f.state, f.U[d * f.P :], f.P) + (f.product[d] + f.bias[d])) * f.factor[0]
+    """Draw each number given those before it; see `notes` for which strikes are free.
+
+    A text of `kernels.code.language`. Logits above log(u / (1 - u)) have u < s(logit); log(0)
+    comes out as -709.
+    """
+    if f.onsets:
+        copy(f.x, f.past, f.D)
+    for j in range(0, f.D, f.lanes):
+        u = side_by_side(f.uniforms[j:])[0]
+        limit = log(u) - log(1.0 - u)
         if f.fills:
-            f.logits[d] = logit
+            limit = -math.inf if u < 0.0 else limit
+            limit = math.inf if u > 1.0 else limit
+        side_by_side(f.limits[j:])[0] = 0.0 if f.at_zero else limit
+    clear(f.a, f.P)
+    copy(f.product[f.D :], f.a, f.K)
+    activate(f, f.a, f.state)
+    for d in range(f.D):
+        logit = (dot(f.state, f.U[d * f.P :], f.P) + f.product[d]) * f.factor[0]
+        if f.fills:
+            f.logits[f.stream[1] * f.numbers + d] = logit
         one = logit > f.limits[d]
         if d >= f.notes:
             one = f.x[d - f.notes] > 0 and (one or f.past[d - f.notes] == 0)
         f.x[d] = float(one)
         if one:
-            f.add(d)
+            for k in range(0, f.P, f.lanes):
+                side_by_side(f.a[k:])[0] += side_by_side(f.V[d * f.P + k :])[0]
+            activate(f, f.a, f.state)

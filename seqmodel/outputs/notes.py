@@ -11,13 +11,14 @@ held.
 import math
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from seqmodel.config import Config
 from seqmodel.data.dataset import Split
 from seqmodel.media.definitions import FrameDefinition
 from seqmodel.media.music.frames import count_restrikes
@@ -93,6 +94,11 @@ class NotesOutput(Output):
         self.notes, self.end, self.onsets = notes, end, onsets
         self.frame_size = 2 * notes if onsets else notes
         self.uniforms_per_frame = self.frame_size + 1
+
+    @classmethod
+    def build(cls, config: Config, frame: FrameDefinition, h_size: int) -> Self:
+        sizes: Any = h_size, note_count(frame)
+        return cls(*sizes, end=config.end, onsets=frame.onsets)
 
     @abstractmethod
     def note_logits(self, h: Tensor, frames: Tensor, past: Tensor | None = None) -> Tensor:

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from math import exp, log
 from typing import Any
 
 import numpy as np
@@ -9,14 +10,12 @@ import torch
 from torch import Tensor, nn
 
 from seqmodel.data.dataset import Split
-from seqmodel.kernels.code.emit import INT
-from seqmodel.kernels.code.instructions import Inline
+from seqmodel.kernels.code.instructions import dot
 from seqmodel.kernels.code.language import clear, copy, unrolled
-from seqmodel.kernels.code.vectors import Vector
-from seqmodel.kernels.linear.matmul import matmul, pack
-from seqmodel.kernels.run.calls import Call, Value, write_calls
+from seqmodel.kernels.linear.matmul import pack
+from seqmodel.kernels.run.calls import Call, Value, make_calls
 from seqmodel.media.music.frames import count_restrikes
-from seqmodel.outputs.draws import NotesDraw, NotesWriter
+from seqmodel.outputs.draws import NotesDraw, below, ends, multiply
 from seqmodel.outputs.first_change import HIDDEN, POOLED, FirstChange, begin_first, first_logit
 from seqmodel.outputs.notes import OCTAVE, NotesOutput
 from seqmodel.outputs.protocol import DrawSetting, log_odds
@@ -158,7 +157,7 @@ class TiedDraw(NotesDraw):
         fields: dict[str, Value] = {
             "H": H, "notes": notes, "R": weight.shape[1], "h": h, "weight": weight, "bias": bias,
             # The logits, unless they are asked for; the first of a frame's candidates.
-            "scores": arena.take(output.frame_size), "first": arena.take(output.frame_size),
+            "scores": arena.take(output.frame_size), "first_frame": arena.take(output.frame_size),
             # Added to the logits of notes that may join, see `NoteUnitOutput.tempered`.
             "shift": torch.tensor([shift], dtype=torch.float64),
         }  # fmt: skip
@@ -189,51 +188,15 @@ class TiedDraw(NotesDraw):
             fields |= {"projected": arena.take(notes, HIDDEN + POOLED + K)}
             fields |= {"pooled": arena.take(POOLED), "joint_hidden": arena.take(HIDDEN)}
             fields |= {"hidden": arena.take(HIDDEN)}
-        addresses = tuple(call.shape for call in calls)
-        flags = temperature == 0, output.onsets, hits, output.end, first is not None
-        parameters = addresses, sizes, *flags
-        super().__init__(output, setting, fields, _write_draw, *parameters, calls=calls)
+        how = {
+            "sizes": sizes, "hits": hits, "waits": first is not None, "onsets": output.onsets,
+            "states": tuple(f"state{k}" for k in range(len(sizes))),
+            "trails": tuple(f"trail{k}" for k in range(len(sizes))),
+        }  # fmt: skip
+        super().__init__(output, setting, draw_in_turn, fields, calls=calls, **how)
 
 
-def _write_draw(
-    frame: NotesWriter, calls: tuple[tuple[int, int], ...], sizes: tuple[int, ...], at_zero: bool,
-    onsets: bool, hits: bool, end: bool, first: bool,
-) -> Any:  # fmt: skip
-    """Draw a frame; makes the `calls` (addresses and field counts) for each note."""
-    e, b, f = frame.e, frame.e.builder, frame.field
-
-    def multiply() -> None:
-        size = f["notes"], f["H"], f["N"]
-        matmul(e, f["h"], f["H"], f["h_matrix"], f["products"], f["N"], *size, False)
-
-    def project() -> None:
-        size = f["notes"], f["H"], e.add(f["K"], e.int(HIDDEN + POOLED))
-        matmul(e, f["h"], f["H"], f["own"], f["projected"], size[2], *size, False)
-
-    def draw_one(number: Any, logit: Any) -> Any:
-        """1.0 if the number is drawn as one; at temperature 0 the more likely value."""
-        if at_zero:
-            return b.uitofp(b.fcmp_ordered(">", logit, e.real(0.0)), e.real)
-        below = frame.uniforms(number).below(Vector(e, e.splat(logit, e.vector)))
-        return b.uitofp(frame.first(below), e.real)
-
-    def advance() -> None:
-        start = len(frame.signature.fields)
-        write_calls(e, calls, b.gep(frame.fields, [e.int(start)], source_etype=INT))
-
-    own = frame.arguments
-    frame.translate(
-        draw_notes, logits=frame.logits or own["scores"], first_logits=own["logits"],
-        states=tuple(own[f"state{k}"] for k in range(len(sizes))),
-        trails=tuple(own[f"trail{k}"] for k in range(len(sizes) if frame.fills else 0)),
-        sizes=sizes, fills=frame.fills, onsets=onsets, hits=hits, waits=first,
-        candidate=frame.n if frame.fills else 0, dot=Inline(e.dot), project=Inline(project),
-        multiply=Inline(multiply), draw_one=Inline(draw_one), advance=Inline(advance),
-    )  # fmt: skip
-    return _ends(frame) if end else None
-
-
-def draw_notes(f: Any) -> None:  # noqa: PLR0912
+def draw_in_turn(f: Any) -> Any:  # noqa: PLR0912
     """Draw notes from low to high, by a unit if it has states of `sizes`, or from h alone.
 
     With a unit, the temperature is only for notes that may join one that begins: see
@@ -244,20 +207,20 @@ def draw_notes(f: Any) -> None:  # noqa: PLR0912
 
     If the unit `waits` for a note that changes, see `outputs.first_change`, it then catches up.
 
-    `f` has the fields of the draw. `draw_one(number, logit)` draws a number, `multiply()` computes
-    `products`, `project()` the inputs of the first change's layer, `advance()` moves the unit on by
-    a note.
+    `f` has the fields of the draw, whose calls move the unit on by a note.
     """
     runs = len(f.sizes) > 0
     compares = f.fills and runs
-    if f.candidate == 0:
+    candidate = f.stream[1] if f.fills else 0
+    logits = f.logits[candidate * f.numbers :] if f.fills else f.scores
+    if candidate == 0:
         if f.waits:
             begin_first(f)
         if runs and (f.fills or not f.waits):
-            f.multiply()
+            multiply_rows(f)
     if runs and not f.waits:
         begin_unit(f)
-    alike = f.candidate > 0
+    alike = candidate > 0
     begun = not runs
     waits = f.waits
     for note in range(f.notes):
@@ -265,28 +228,26 @@ def draw_notes(f: Any) -> None:  # noqa: PLR0912
         before = 0.0 if f.hits else f.x[note]
         if compares and alike:
             for k in unrolled(2 if f.onsets else 1):
-                f.logits[k * f.notes + note] = f.first_logits[k * f.notes + note]
+                logits[k * f.notes + note] = f.logits[k * f.notes + note]
         else:
             if runs and not waits:
                 advance_unit(f, note)
             for k in unrolled(2 if f.onsets else 1):
                 if f.waits and waits:
-                    f.logits[k * f.notes + note] = first_logit(f, note, k)
+                    logits[k * f.notes + note] = first_logit(f, note, k)
                 else:
-                    product = f.dot(f.read if runs else f.h[note * f.H :], f.weight[f.R * k :], f.R)
+                    product = dot(f.read if runs else f.h[note * f.H :], f.weight[f.R * k :], f.R)
                     factor = f.factor[0] if begun else 1.0
                     joins = begun and (k == 1 or before == 0)
                     shift = f.shift[0] if joins else 0.0
-                    f.logits[k * f.notes + note] = (product + f.bias[k]) * factor + shift
-        f.x[note] = f.draw_one(note, f.logits[note])
+                    logits[k * f.notes + note] = (product + f.bias[k]) * factor + shift
+        f.x[note] = float(is_one(f, note, logits[note]))
         if f.onsets:
-            struck = before == 0 or f.draw_one(strike, f.logits[strike]) > 0
+            struck = before == 0 or is_one(f, strike, logits[strike])
             f.x[strike] = float(f.x[note] > 0 and struck)
         begun = begun or (f.x[strike] > 0 if f.onsets else f.x[note] > before)
-        diverges = False
-        if compares and alike:
-            alike = f.x[note] == f.first[note] and (not f.onsets or f.x[strike] == f.first[strike])
-            diverges = not alike
+        diverges = compares and alike and differs(f, note)
+        alike = alike and not diverges
         if f.waits and waits:
             waits = f.x[note] == before and not (f.onsets and f.x[strike] > 0)
             if not waits:
@@ -295,18 +256,46 @@ def draw_notes(f: Any) -> None:  # noqa: PLR0912
             add_note(f, note)
             if compares and diverges:
                 for k in unrolled(len(f.sizes)):
-                    copy(f.trails[k][note * f.sizes[k] :], f.states[k], f.sizes[k])
-        if compares and f.candidate == 0:
+                    copy(trail(f, k)[note * f.sizes[k] :], state(f, k), f.sizes[k])
+        if compares and candidate == 0:
             for k in unrolled(len(f.sizes)):
-                copy(f.states[k], f.trails[k][note * f.sizes[k] :], f.sizes[k])
-    if compares and f.candidate == 0:
-        copy(f.x, f.first, f.D)
+                copy(state(f, k), trail(f, k)[note * f.sizes[k] :], f.sizes[k])
+    if compares and candidate == 0:
+        copy(f.x, f.first_frame, f.D)
+    return ends(f, mean_odds(f)) if f.end else False
+
+
+def is_one(f: Any, number: Any, logit: Any) -> Any:
+    """Whether a number is drawn as one; at temperature 0 its likelier value."""
+    return logit > 0.0 if f.at_zero else below(f.uniforms[number], logit)
+
+
+def differs(f: Any, note: Any) -> Any:
+    """Whether a note of this candidate is unlike that of the first."""
+    strike = f.notes + note
+    same = f.x[note] == f.first_frame[note]
+    return not (same and (not f.onsets or f.x[strike] == f.first_frame[strike]))
+
+
+def state(f: Any, k: int) -> Any:
+    """The unit's state number `k`."""
+    return f.fields[f.states[k]]
+
+
+def trail(f: Any, k: int) -> Any:
+    """What that state was after each note of the first candidate."""
+    return f.fields[f.trails[k]]
+
+
+def multiply_rows(f: Any) -> None:
+    """Compute `products`, what the unit's first layer reads of all notes' h."""
+    multiply(f.h, f.H, f.h_matrix, f.products, f.N, f.notes, f.H, f.N)
 
 
 def begin_unit(f: Any) -> None:
     """Reset the unit before the lowest note."""
     for k in unrolled(len(f.sizes)):
-        clear(f.states[k], f.sizes[k])
+        clear(state(f, k), f.sizes[k])
     begin_below(f.work, f.notes)
 
 
@@ -314,7 +303,7 @@ def advance_unit(f: Any, note: Any) -> None:
     """Advance the unit to `note`, after those below it."""
     copy(f.products[note * f.N :], f.product, f.N)
     read_below(f.work, f.notes, note, f.note_x, f.onsets)
-    f.advance()
+    make_calls(f)
 
 
 def add_note(f: Any, note: Any) -> None:
@@ -327,7 +316,7 @@ def add_note(f: Any, note: Any) -> None:
 def catch_up(f: Any, last: Any, alike: Any) -> None:
     """Advance a waiting unit to the `last` note, but not its state if it will be the first's."""
     if not f.fills:
-        f.multiply()
+        multiply_rows(f)
     begin_unit(f)
     for note in range(last + 1):
         if not alike:
@@ -335,14 +324,9 @@ def catch_up(f: Any, last: Any, alike: Any) -> None:
         add_note(f, note)
 
 
-def _ends(frame: NotesWriter) -> Any:
-    """Whether the piece ends with the frame."""
-    e, b, f = frame.e, frame.e.builder, frame.field
-    total = [e.zero()]
-    with e.carrying(0, f["notes"], 1, total) as (note, inside):
-        row = e.offset(f["h"], e.mul(note, f["H"]))
-        note_logit = e.splat(e.dot(row, f["end_weight"], f["E"]), e.vector)
-        inside[0] = (Vector(e, inside[0]) + Vector(e, note_logit).exp()).value
-    notes = Vector(e, e.splat(b.sitofp(f["notes"], e.real), e.vector))
-    logit = (Vector(e, total[0]).log() - notes.log()) + frame.broadcast("end_bias", 0)
-    return frame.first(frame.below(logit, f["D"], e.first_lanes(e.int(1))))
+def mean_odds(f: Any) -> Any:
+    """The log of the notes' mean odds that the piece ends."""
+    total = 0.0
+    for note in range(f.notes):
+        total += exp(dot(f.h[note * f.H :], f.end_weight, f.E))
+    return log(total) - log(float(f.notes)) + f.end_bias[0]

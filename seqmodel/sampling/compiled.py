@@ -1,9 +1,9 @@
 """Sampling in compiled code: unit, output and draw, frame by frame, without torch in between."""
 
-import copy
 import math
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from copy import deepcopy
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate, count
@@ -15,13 +15,17 @@ from llvmlite import ir
 from numpy.typing import NDArray
 
 from seqmodel.kernels.code.emit import INT, POINTER, Emitter, vector_lanes
-from seqmodel.kernels.code.jit import Library, call_at, compiled_once, function
+from seqmodel.kernels.code.instructions import Inline
+from seqmodel.kernels.code.jit import Library, compiled_once, function
+from seqmodel.kernels.code.language import copy
 from seqmodel.kernels.run.calls import (
     ITEMSIZE,
     Arena,
     Call,
     CallFields,
     Slot,
+    Value,
+    make_calls,
     step_call,
     write_calls,
 )
@@ -59,7 +63,7 @@ class PythonStep:
     """
 
     def __init__(self, layers: Sequence[ModuleUnit], x: Slot, arena: Arena) -> None:
-        self._layers = [copy.deepcopy(layer).double().eval() for layer in layers]
+        self._layers = [deepcopy(layer).double().eval() for layer in layers]
         self._x, self._arena, (*rows, _) = x, arena, x.shape
         self._layer_states: list[list[Slot]] = []
         for layer in self._layers:
@@ -70,7 +74,9 @@ class PythonStep:
         self._failure: BaseException | None = None
         address, self._callback = native.callback(self._step)
         count = int(np.prod(x.shape))
-        self.call: Call = step_call(_write_python, callback=address, N=count, x=x.reshaped(count))
+        self.call: Call = step_call(
+            step_in_python, {"callback": address, "N": count, "x": x.reshaped(count)}
+        )
 
     def check(self) -> None:
         """Raise any error of a step, which compiled code cannot do."""
@@ -164,7 +170,7 @@ def compiled_sampler(model: SequenceModel, chunk: int, temperature: float) -> Dr
     if frame is None:
         return None
     calls, steps_per_frame = [*compiled.calls, frame.call], model.encoder.steps
-    shared, run = CallFields(calls), _loop(tuple(call.shape for call in calls))
+    shared, run = CallFields(calls, frame.ended), _loop(tuple(call.shape for call in calls))
 
     def draw(carry: Carry, uniforms: Uniforms, shortest: float) -> Stream:
         memory = compiled.arena.memory()
@@ -201,7 +207,7 @@ class CompiledParticles:
         self._draw, last = draw, self._model.inputs.last
         self._copy_of_last = self._model.arena.take(*last.shape)  # a draw replaces it
         calls = [*self._model.calls, copy_call(self._copy_of_last, last), draw.call]
-        self._fields = CallFields(calls)
+        self._fields = CallFields(calls, draw.ended)
         external = filter(None, (draw.forced, draw.logits, draw.frames))
         self._columns = [self._fields.columns(slot) for slot in external]
         self._pool = ThreadPoolExecutor()  # compiled code runs without the interpreter's lock
@@ -213,7 +219,7 @@ class CompiledParticles:
     def _memories(self) -> NDArray[np.uint8]:
         """An arena for each draft, made on first use, so that the size can be checked before."""
         memories = self._model.arena.memories(self._number)
-        self._draw.uniforms.of_all(memories)[:] = 0  # every number is forced
+        self._draw.stream.of_all(memories)[:] = 0  # every number is forced
         return memories
 
     @cached_property
@@ -245,6 +251,7 @@ class CompiledParticles:
         numbers_read, logits = np.empty((2, numbers.size + padding))
         frames = np.empty(forced.size + padding, np.uint8)
         numbers_read[: numbers.size] = numbers[order].ravel()
+        self._draw.stream.of_all(self._memories)[used] = 0
         fields = self._fields_of_all[used]
         external: tuple[NDArray[Any], ...] = (numbers_read, logits, frames)
         for array, columns in zip(external, self._columns, strict=True):
@@ -286,12 +293,13 @@ class CompiledParticles:
 def _loop(calls: tuple[tuple[int, int], ...], once: int = 0) -> Callable[..., int]:
     """run(fields, stops, endless, whole): a compiled loop over calls, the last being a draw.
 
-    It makes `stops` (N,) steps in each arena, with its `fields` (N, ...); the first `once` calls
-    run only at step 0. Draw n gets n as its argument. Draws below `endless` do not end the piece,
-    and others only if n + 1 is a multiple of `whole`. Returns n + 1 at an end, else 0.
+    It makes `stops` (N,) steps in each arena, with its `fields` (N, ...), the last of which is
+    whether the piece `ended`; the first `once` calls run only at step 0. Draws below `endless` do
+    not end the piece, and others only if n + 1 is a multiple of `whole`. Returns n + 1 at an end,
+    else 0.
     """
     module, kinds = ir.Module("sample"), [POINTER, INT, INT, POINTER, INT, INT]
-    first, (*others, (draw, _)) = calls[:once], calls[once:]
+    first, others = calls[:once], calls[once:]
     with function(module, "run", kinds, ITEMSIZE, INT) as (e, fields, arenas, *more):
         b, (size, stops, endless, whole) = e.builder, more
         with e.loop(0, arenas) as k:
@@ -301,7 +309,7 @@ def _loop(calls: tuple[tuple[int, int], ...], once: int = 0) -> Callable[..., in
             with e.loop(0, stop) as n:
                 with b.if_then(b.icmp_signed("==", n, e.int(0))):
                     write_calls(e, first, base)
-                ended = call_at(b, draw, INT, [write_calls(e, others, rest), n])
+                ended = b.load(b.load(write_calls(e, others, rest), typ=POINTER), typ=INT)
                 frame_ends = b.icmp_signed("==", b.srem(e.add(n, 1), whole), e.int(0))
                 may_end = b.and_(b.icmp_signed(">=", n, endless), frame_ends)
                 with b.if_then(b.and_(may_end, b.icmp_signed("!=", ended, e.int(0)))):
@@ -318,14 +326,13 @@ def _loop(calls: tuple[tuple[int, int], ...], once: int = 0) -> Callable[..., in
 
 def conditional_call(flag: Slot, calls: Sequence[Call]) -> Call:
     """A call that makes the calls if the flag is not 0."""
-    shapes = tuple(call.shape for call in calls)
-    return step_call(_write_where, shapes, inner=calls, flag=flag)
+    return step_call(make_conditional, {"flag": flag}, calls)
 
 
-def _write_where(e: Emitter, f: dict[str, Any], calls: tuple[tuple[int, int], ...]) -> None:
-    b = e.builder
-    with b.if_then(b.fcmp_ordered("!=", b.load(f["flag"], typ=e.real), e.real(0.0))):
-        write_calls(e, calls, f["inner"])
+def make_conditional(f: Any) -> None:
+    """A text of `kernels.code.language`, like those below."""
+    if f.flag[0] != 0:
+        make_calls(f)
 
 
 def concat(arena: Arena, *parts: tuple[Slot, int, int]) -> tuple[Slot, list[Call]]:
@@ -345,19 +352,28 @@ def concat(arena: Arena, *parts: tuple[Slot, int, int]) -> tuple[Slot, list[Call
 def copy_call(source: Slot, to: Slot, first: int = 0, size: int | None = None, at: int = 0) -> Call:
     """The call that copies columns, by default all, from `first` on to those from `at` on."""
     width = source.shape[-1]
-    return step_call(
-        _write_copy, R=math.prod(to.shape[:-1]), step=width * (math.prod(source.shape[:-1]) > 1),
-        J=to.shape[-1], first=first, at=at, size=width if size is None else size,
-        source=source, to=to,
-    )  # fmt: skip
+    fields: dict[str, Value] = {
+        "R": math.prod(to.shape[:-1]), "step": width * (math.prod(source.shape[:-1]) > 1),
+        "J": to.shape[-1], "start": first, "at": at, "size": width if size is None else size,
+        "source": source, "to": to,
+    }  # fmt: skip
+    return step_call(copy_rows, fields)
 
 
-def _write_copy(e: Emitter, f: dict[str, Any]) -> None:
-    with e.loop(0, f["R"]) as row:
-        source = e.offset(f["source"], e.mul(row, f["step"]), f["first"])
-        e.copy(source, e.offset(f["to"], e.mul(row, f["J"]), f["at"]), f["size"])
+def copy_rows(f: Any) -> None:
+    """See `copy_call`."""
+    for row in range(f.R):
+        copy(f.source[row * f.step + f.start :], f.to[row * f.J + f.at :], f.size)
 
 
-def _write_python(e: Emitter, f: dict[str, Any]) -> None:
+def step_in_python(f: Any) -> None:
+    """See `PythonStep`."""
+    call_python(f.callback, f.x)
+
+
+def _write_python(e: Emitter, callback: Any, x: Any) -> None:
     kind = ir.PointerType(ir.FunctionType(ir.VoidType(), [POINTER]))
-    e.builder.call(e.builder.inttoptr(f["callback"], kind), [f["x"]])
+    e.builder.call(e.builder.inttoptr(callback, kind), [x])
+
+
+call_python: Any = Inline(_write_python)

@@ -15,7 +15,7 @@ from seqmodel.errors import SeqmodelError
 from seqmodel.evaluation.likelihood import likelihood
 from seqmodel.export.onnx.model import export_graph
 from seqmodel.outputs import registry
-from seqmodel.outputs.draws import NotesDraw
+from seqmodel.outputs.draws import NotesDraw, below
 from seqmodel.runs.folder import load_run
 from seqmodel.sampling.sampler import Sampler
 
@@ -48,31 +48,23 @@ def fading(example, monkeypatch):
 
 
 def draw_chain(f):
-    """Each note given those below it: one where its logit exceeds that of its uniform."""
+    """Each note given those below it; no piece ends."""
     for k in range(f.D):
         logit = f.c[k]
         for j in range(f.H):
             logit += f.V[k * f.H + j] * f.h[j]
         for j in range(k):
             logit += f.A[k * f.D + j] * f.x[j]
-        f.x[k] = float(logit * f.factor[0] > f.limits[k])
-
-
-def write_chain(frame, at_zero):
-    def limit(j, lanes):
-        u = frame.uniforms(j)
-        limits = frame.e.zero() if at_zero else (u.log() - (1.0 - u).log()).value
-        frame.e.store(limits, frame.e.offset(frame.field["limits"], j), lanes)
-
-    frame.e.columns(frame.field["D"], limit)
-    frame.translate(draw_chain)
+        logit = logit * f.factor[0]
+        f.x[k] = float(logit > 0.0 if f.at_zero else below(f.uniforms[k], logit))
+    return False
 
 
 def compiled_draw(output, setting):
     V, c = (part.detach().double() for part in output.linear.parameters())
-    A, limits = output.below.detach().double().tril(-1), setting.arena.take(output.frame_size)
-    fields = {"H": V.shape[1], "h": setting.h, "V": V, "c": c, "A": A, "limits": limits}
-    return NotesDraw(output, setting, fields, write_chain, setting.temperature == 0)
+    A = output.below.detach().double().tril(-1)
+    fields = {"H": V.shape[1], "h": setting.h, "V": V, "c": c, "A": A}
+    return NotesDraw(output, setting, draw_chain, fields)
 
 
 @pytest.fixture

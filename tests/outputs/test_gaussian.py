@@ -117,7 +117,7 @@ def test_a_component_is_drawn_for_uniforms_below_its_cumulative_weight():
         return choose(
             SimpleNamespace(
                 parameters=logits, K=K, weights=np.zeros(K), temperature=[1.0], at_zero=False,
-                uniform=lambda _: uniform, lanes=1,
+                uniforms=[uniform], lanes=1,
             )
         )  # fmt: skip
 

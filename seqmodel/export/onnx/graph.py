@@ -119,8 +119,10 @@ class Graph:
         return outputs
 
     def to_proto(self, name: str) -> GraphProto:
-        constants = list(self._constants.values())
-        return helper.make_graph(self._nodes, name, self._inputs, self._outputs, constants)
+        nodes = _needed(self._nodes, self._outputs)
+        read = {name for node in nodes for name in _reads(node)}
+        constants = [value for name, value in self._constants.items() if name in read]
+        return helper.make_graph(nodes, name, self._inputs, self._outputs, constants)
 
     # ---- nodes ----
 
@@ -164,6 +166,7 @@ class Graph:
             [helper.make_empty_tensor_value_info(symbol.name) for symbol in symbols]
             for symbols in (inputs, ends)
         )
+        nodes = _needed(nodes, output_infos)
         graph = helper.make_graph(nodes, f"{name}.body", input_infos, output_infos)
         results = [Symbol(self, f"{name}.{k}", double=s.double) for k, s in enumerate(ends)]
         reads, writes = ([symbol.name for symbol in each] for each in ((*states, *rows), results))
@@ -233,3 +236,21 @@ class Graph:
         name = f"{self._scope}{what}"
         number = self._counts[name] = self._counts.get(name, -1) + 1
         return f"{name}.{number}" if number else name
+
+
+def _needed(nodes: Sequence[NodeProto], outputs: Sequence[ValueInfoProto]) -> list[NodeProto]:
+    """The nodes that the outputs depend on: a text also computes what it then does not read."""
+    names, kept = {output.name for output in outputs}, list[NodeProto]()
+    for node in reversed(nodes):
+        if not names.isdisjoint(node.output):
+            kept.append(node)
+            names.update(_reads(node))
+    return kept[::-1]
+
+
+def _reads(node: NodeProto) -> Iterator[str]:
+    """The names that a node reads, also within a scan's body."""
+    yield from node.input
+    for attribute in node.attribute:
+        for inner in attribute.g.node:
+            yield from _reads(inner)

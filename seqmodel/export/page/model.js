@@ -23,8 +23,11 @@ class Model {
     this.arena = new Uint8Array(memory.buffer, ...content.arena);
     this.start = this.arena.slice();
     this.stream = new BigUint64Array(memory.buffer, content.stream, 1);
+    this.ended = new BigInt64Array(memory.buffer, content.ended, 1);
     this.last = new Float64Array(memory.buffer, ...content.last);
-    const { marking, marks, notes } = content;
+    const { marking, marks, notes, frames: [place, bytes] } = content;
+    const kind = bytes === 1 ? Uint8Array : Float64Array;
+    this.drawing = new kind(memory.buffer, place, content.frameSize);
     const slot = (Type, name, count = 1) => new Type(memory.buffer, marking[name], count);
     if (marking.step) {
       this.markStream = slot(BigUint64Array, "stream");
@@ -81,14 +84,13 @@ class Model {
      with it; no frame if it ended before, where it had frozen. */
   draw(temperature) {
     const [fields, kind] = this.draws[Math.round(20 * temperature)];
-    const ended = this.step(this.before, fields, kind);
+    this.step(this.before, fields, kind);
     const before = this.frame;
-    const frame = (this.frame = this.last.slice(-this.frameSize));
-    if (this.scale) frame.forEach((z, k) => (frame[k] = this.raw(z)));
+    const frame = (this.frame = this.drawing.slice());
     if (this.freeze && this.freezes(frame, before)) return { ended: true };
     this.drawn += 1;
     if (this.pause && this.pauses(frame)) this.beginAnother();
-    const last = ended || (this.end && this.drawn >= this.longest);
+    const last = this.ended[0] || (this.end && this.drawn >= this.longest);
     const marks = this.mark(temperature);
     return { frame, marks, ended: Boolean(last) && this.drawn % this.steps === 0 };
   }
@@ -106,12 +108,6 @@ class Model {
     const { level, frames } = this.pause;
     this.unchanged = frame.every((sample) => Math.abs(sample) <= level) ? this.unchanged + 1 : 0;
     return this.unchanged >= (frames + 1) * this.steps && this.drawn % this.steps === 0;
-  }
-
-  /* A 16-bit level from -1 to below 1, of a sample as the unit reads it. */
-  raw(z) {
-    const { mean, deviation } = this.scale;
-    return Math.round(32768 * (mean + deviation * z)) / 32768;
   }
 }
 

@@ -12,6 +12,7 @@ from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,15 +21,15 @@ from llvmlite import ir
 from numpy.typing import NDArray
 from torch import Tensor
 
-from seqmodel.kernels.code.emit import INT, POINTER, PORTABLE, Emitter, emitting_for
-from seqmodel.kernels.code.jit import call_at, function
+from seqmodel.kernels.code.emit import INT, POINTER, PORTABLE, emitting_for
+from seqmodel.kernels.code.jit import function
 from seqmodel.kernels.code.wasm import STACK, webassembly
 from seqmodel.kernels.run.calls import ITEMSIZE, Call, Slot, step_call, text_call, write_calls
 from seqmodel.kernels.uniforms import GAMMA
 from seqmodel.model.marks import MarkOutput
 from seqmodel.model.marks_kernel import levels_kernel, strikes_kernel
 from seqmodel.model.sequence import Carry, SequenceModel
-from seqmodel.outputs.draws import NotesDraw, uniforms
+from seqmodel.outputs.draws import NotesDraw, take_uniforms
 from seqmodel.outputs.notes import NotesOutput
 from seqmodel.sampling.compiled import FREE, OFF, ON, CompiledModel, copy_call
 from seqmodel.sampling.filling import CANDIDATES, RESAMPLE, SHARE, WEIGH, kernel_of
@@ -42,7 +43,6 @@ PARTICLES = 16
 _ALIGNED = 64
 _PAGE = 1 << 16
 """Bytes: WebAssembly's memory has whole pages."""
-_FLAG = ir.IntType(32)
 
 
 def program(model: SequenceModel, *, voices: bool) -> dict[str, Any] | None:
@@ -66,15 +66,14 @@ def program(model: SequenceModel, *, voices: bool) -> dict[str, Any] | None:
             if draw is None:
                 return None
             count = model.output.uniforms_per_frame
-            draws.append([_take_call(stream, draw.uniforms, count, later=True), draw.call])
+            draws.append([_take_call(stream, draw.stream, count, later=True), draw.call])
         voice_calls, slots = list[list[Call]](), dict[str, Slot]()
         if voices and isinstance(model.output, NotesOutput):
             own_model = replace(compiled, arena=copy(compiled.arena))
             voice_calls, slots = _voices(model.output, own_model, stream)
         sequences = [compiled.calls, *draws, *voice_calls, *mark_calls]
         variants = {_functions(calls): calls for calls in sequences[1:]}
-        draw_variants = len({_functions(calls) for calls in draws})
-        code = _code(compiled.calls, [*variants.values()], draw_variants, bool(voice_calls))
+        code = _code(compiled.calls, [*variants.values()])
     start, last = own_model.arena.memory(), compiled.inputs.last
     start[:] = 0
     compiled.begin(start, sampler.start)
@@ -116,6 +115,8 @@ def program(model: SequenceModel, *, voices: bool) -> dict[str, Any] | None:
         "arena": [arena, len(start)],
         "stream": arena + stream.start,
         "last": [arena + last.start, *last.shape],
+        "ended": arena + draw.ended.start,
+        "frames": [arena + draw.frames.start, draw.frames.dtype.itemsize],
         "frameSize": model.output.frame_size,
         "labels": _label_effects(model, compiled, sampler.start),
         "voices": {
@@ -142,13 +143,12 @@ def _label_effects(
         return memory.view(np.float64)
 
     sizes = [len(values) for values in model.known_labels.values()]
+    place_of = [(label, value) for label, size in enumerate(sizes) for value in range(1, 1 + size)]
     effects = list[tuple[int, int, float]]()
-    base = initial_memory([0] * len(sizes)) if sizes else np.zeros(0)
-    for label, size in enumerate(sizes):
-        for value in range(1, 1 + size):
-            number = sum(sizes[:label]) + value - 1
-            effect = initial_memory([value if k == label else 0 for k in range(len(sizes))]) - base
-            effects += [(place, number, effect[place]) for place in np.flatnonzero(effect).tolist()]
+    for number, (label, value) in enumerate(place_of):
+        effect = initial_memory([value * (k == label) for k in range(len(sizes))])
+        effect -= initial_memory([0] * len(sizes))
+        effects += [(place, number, effect[place]) for place in np.flatnonzero(effect).tolist()]
     return effects
 
 
@@ -187,9 +187,9 @@ def _voices(
         for count, chosen in ((N, ancestors), (1, picked))
     )
     uniforms, one_uniform = _take_call(stream, arrays["at"], N), _take_call(stream, one, 1)
-    refill = _take_call(stream, draw.uniforms, M * output.uniforms_per_frame, later=True)
+    refill = _take_call(stream, draw.stream, M * output.uniforms_per_frame, later=True)
     sequences = [
-        [refill, copy_call(copied, last), draw.call],
+        [refill, *[copy_call(copied, last), draw.call] * M],
         *([uniforms, weigh, share] for weigh in weigh_calls),
         [one_uniform, for_all],
         [share, one_uniform, for_one],
@@ -229,43 +229,20 @@ def _functions(calls: Sequence[Call]) -> tuple[int, ...]:
     return tuple(call.function for call in calls)
 
 
-def _code(
-    before: Sequence[Call], sequences: Sequence[Sequence[Call]], draws: int, voices: bool
-) -> bytes:
-    """step(fields of `before` or 0, fields of a sequence, its number) returns whether it ended.
+def _code(before: Sequence[Call], sequences: Sequence[Sequence[Call]]) -> bytes:
+    """step(fields of `before` or 0, fields of a sequence, its number).
 
-    It makes all calls of `before`, then those of the sequence, if there is one of that number. The
-    first `draws` sequences end with a draw. So does the next one if there are `voices`, and its
-    last two calls are repeated for every candidate.
+    It makes all calls of `before`, then those of the sequence, if there is one of that number.
     """
     module = ir.Module("page")
-    kinds = [POINTER, POINTER, _FLAG]
-    with function(module, "step", kinds, ITEMSIZE, _FLAG) as (e, fields, sequence_fields, number):
+    kinds = [POINTER, POINTER, ir.IntType(32)]
+    with function(module, "step", kinds, ITEMSIZE) as (e, fields, own, number):
         b = e.builder
         with b.if_then(b.icmp_unsigned("!=", fields, ir.Constant(POINTER, None))):
             write_calls(e, [call.shape for call in before], fields)
-        none = b.append_basic_block()
-        switch = b.switch(number, none)
-        for k, calls in enumerate(sequences):
-            block = b.append_basic_block()
-            switch.add_case(_FLAG(k), block)
-            b.position_at_end(block)
-            shapes = [call.shape for call in calls]
-            if k < draws:
-                place = write_calls(e, shapes[:-1], sequence_fields)
-                ended = call_at(b, calls[-1].function, INT, [place, e.int(0)])
-                b.ret(b.trunc(ended, _FLAG))
-            elif k == draws and voices:
-                rest = write_calls(e, shapes[:-2], sequence_fields)
-                with e.loop(0, CANDIDATES) as n:
-                    place = write_calls(e, shapes[-2:-1], rest)
-                    call_at(b, calls[-1].function, INT, [place, n])
-                b.ret(_FLAG(0))
-            else:
-                write_calls(e, shapes, sequence_fields)
-                b.ret(_FLAG(0))
-        b.position_at_end(none)
-        b.ret(_FLAG(0))
+        shapes = [[call.shape for call in calls] for calls in sequences]
+        cases = [partial(write_calls, e, of_calls, own) for of_calls in shapes]
+        e.choose(b.sext(number, INT), [*cases, lambda: None])
     return webassembly(module, "step")
 
 
@@ -298,21 +275,17 @@ def _is_narrow(array: NDArray[Any]) -> bool:
 
 
 def _take_call(stream: Slot, uniforms: Slot, count: int | Slot, *, later: bool = False) -> Call:
-    """The call that takes the next uniforms; with `later`, their start, for a draw to read."""
-    return step_call(_write_take, later, count=count, stream=stream, uniforms=uniforms)
+    """The call that takes the next uniforms; with `later`, a draw does so, from its `stream`."""
+    counted, fields = isinstance(count, Slot), {"count": count, "stream": stream, "to": uniforms}
+    return step_call(take, fields, later=later, counted=counted)
 
 
-def _write_take(e: Emitter, f: dict[str, Any], later: bool) -> None:
-    b = e.builder
-    state, count = b.load(f["stream"], typ=INT), f["count"]
-    if count.type != INT:
-        count = b.load(count, typ=INT)
-
-    def take(n: Any, lanes: Any) -> None:
-        e.store(uniforms(e, state, n).value, e.offset(f["uniforms"], n), lanes)
-
-    if later:
-        b.store(state, f["uniforms"])
+def take(f: Any) -> None:
+    """A text of `kernels.code.language`: see `_take_call`."""
+    count = f.count[0] if f.counted else f.count
+    if f.later:
+        f.to[0] = f.stream[0]
+        f.to[1] = 0
     else:
-        e.columns(count, take)
-    b.store(e.add(state, e.mul(count, GAMMA)), f["stream"])
+        take_uniforms(f.stream[0], 0, f.to, count)
+    f.stream[0] += count * GAMMA

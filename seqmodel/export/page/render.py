@@ -8,7 +8,6 @@ from typing import Any, cast
 from urllib.parse import quote
 
 import numpy as np
-import torch
 
 from seqmodel.errors import UsageError
 from seqmodel.export.page.program import TEMPERATURES, program
@@ -152,8 +151,6 @@ def _shape(run: Run) -> dict[str, Any]:
     notes = output if isinstance(output, NotesOutput) else None
     freeze = Freeze.of(run)
     limits = None if freeze is None else freeze._asdict()
-    zero, one = encoder.scaled(torch.tensor([[0.0], [1.0]], dtype=torch.float64))[:, 0].tolist()
-    deviation = 1 / (one - zero)
     return {
         "notes": notes.notes if notes else 0,
         "onsets": notes is not None and notes.onsets,
@@ -162,7 +159,6 @@ def _shape(run: Run) -> dict[str, Any]:
         "freeze": limits if notes else None,
         "pause": None if notes else limits,
         "steps": encoder.steps,
-        "scale": None if notes else {"mean": -zero * deviation, "deviation": deviation},
     }
 
 

@@ -44,10 +44,38 @@ class Pointer:
 
 @dataclass(frozen=True)
 class Inline:
-    """What a text can call, given as an argument, but not contain: vector code, other kernels."""
+    """What a text can call but not contain: vector code, other kernels."""
 
     write: Callable[..., Any]
-    """Appends the instructions, given addresses and numbers; returns a number or None."""
+    """Appends the instructions, given an emitter, addresses and numbers; returns a number or None.
+    """
+
+
+dot: Any = Inline(Emitter.dot)
+"""The dot product of so many numbers of two arrays."""
+
+
+def of_vectors(function: Callable[..., Any]) -> Any:
+    """A function of `Vector`s as what a text can call, also with single numbers."""
+
+    def write(e: Emitter, *numbers: Any) -> Any:
+        wide = (n if _is_vector(n) else e.splat(n, e.vector) for n in numbers)
+        found = function(*(Vector(e, n) for n in wide))
+        found = found.value if isinstance(found, Vector) else found
+        in_lanes = any(map(_is_vector, numbers))
+        return found if in_lanes else e.builder.extract_element(found, e.int(0))
+
+    return Inline(write)
+
+
+def _truncated(x: Vector) -> Any:
+    return x.e.builder.fptosi(x.value, ir.VectorType(INT, x.e.lanes))
+
+
+_OF_REALS: Mapping[Any, Any] = {
+    int: of_vectors(_truncated), round: of_vectors(lambda x: x.e.rounded(x.value)),
+    log: of_vectors(Vector.log), exp: of_vectors(Vector.exp),
+}  # fmt: skip
 
 
 def translate(e: Emitter, text: Callable[..., Any], **arguments: Any) -> Any:
@@ -219,8 +247,8 @@ class _Instructions(Translation):
             return b.select(self._compare(node, sign, second, first), second, first)
         if function is float:
             return self._converted(node, args[0], e.real)
-        if function in (int, round, log, exp):
-            return self._real_function(function, self._converted(node, args[0], e.real))
+        if function in _OF_REALS:
+            return _OF_REALS[function].write(e, self._converted(node, args[0], e.real))
         if function in (copy, clear):
             *arrays, count = args
             addresses = [self._array(node, one).address for one in arrays]
@@ -230,9 +258,8 @@ class _Instructions(Translation):
         if function is side_by_side:
             return Pointer(self._array(node, args[0]).address, e.vector)
         if isinstance(function, Inline):
-            return function.write(
-                *(one.address if isinstance(one, Pointer) else self._operand(one) for one in args)
-            )
+            own = (one.address if isinstance(one, Pointer) else self._operand(one) for one in args)
+            return function.write(e, *own)
         if not inspect.isfunction(function):
             return self.fail(node, f"{ast.unparse(node.func)} is not a text")
         return translate(e, function, **inspect.signature(function).bind(*args).arguments)
@@ -274,18 +301,6 @@ class _Instructions(Translation):
             pairs = zip(values, kinds, strict=True)
             values = [v if _is_vector(v) else self._e.splat(v, kind) for v, kind in pairs]
         return values
-
-    def _real_function(self, function: Any, value: Any) -> Any:
-        """`int`, `round`, `log` or `exp` of a real."""
-        e = self._e
-        x = value if _is_vector(value) else e.splat(value, e.vector)
-        if function is int:
-            result = self._b.fptosi(x, ir.VectorType(INT, e.lanes))
-        elif function is round:
-            result = e.rounded(x)
-        else:
-            result = (Vector(e, x).log() if function is log else Vector(e, x).exp()).value
-        return result if _is_vector(value) else self._b.extract_element(result, e.int(0))
 
     def _integer(self, node: ast.AST, value: Any) -> Any:
         return self._converted(node, value, INT)

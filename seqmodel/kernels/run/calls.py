@@ -15,10 +15,11 @@ from llvmlite import ir
 from numpy.typing import NDArray
 from torch import Tensor
 
-from seqmodel.kernels.code.emit import INT, POINTER, Emitter
+from seqmodel.kernels.code.emit import INT, POINTER, Emitter, target, vector_lanes
+from seqmodel.kernels.code.instructions import Inline
 from seqmodel.kernels.code.jit import Library, call_at, compiled_once, function
 from seqmodel.kernels.run.signature import REAL, Array, Signature
-from seqmodel.kernels.run.threads import Kernel
+from seqmodel.kernels.run.threads import Kernel, compile_text
 
 _ALIGNED = 64  # bytes: a vector that straddles two cache lines takes twice as long to load
 
@@ -68,10 +69,10 @@ class Arena:
     size = 0
     """The size of an arena in bytes."""
 
-    def take(self, *shape: int, dtype: torch.dtype = torch.float64, spare: int = 0) -> Slot:
-        """A slot for an array, followed by `spare` bytes."""
+    def take(self, *shape: int, dtype: torch.dtype = torch.float64) -> Slot:
+        """A slot for an array, beyond whose end code may read or write a vector's rest."""
         slot = Slot(self.size, shape, dtype)
-        size = int(np.prod(shape)) * dtype.itemsize + spare
+        size = int(np.prod(shape)) * dtype.itemsize + target().vector_bytes
         self.size += -(-size // _ALIGNED) * _ALIGNED
         return slot
 
@@ -127,37 +128,46 @@ ITEMSIZE = torch.float64.itemsize
 
 
 def step_call(
-    write: Callable[..., None], *parameters: Any, inner: Any = (), **given: Value
-) -> Call:
-    """A call of a float64 function whose body `write(e, fields by name, *parameters)` writes.
+    text: Callable[..., Any], given: Mapping[str, Value], inner: Sequence[Call] = (),
+    **constants: Any,
+) -> Call:  # fmt: skip
+    """A call of a text in float64, with the fields that are `given`.
 
-    It is compiled once for each `write` (a module-level function), its parameters, and the fields'
-    names and types. The fields of `inner` calls begin at the address "inner".
+    It is compiled once for these fields' names and types, and the constants. By `make_calls(f)` it
+    can make the `inner` calls.
     """
-    signature, fields = declare(write.__name__.strip("_"), given)
-    return Call(_step(signature, write, parameters).address("step"), fields, inner)
+    signature, fields = declare(text.__name__, given)
+    calls = tuple(call.shape for call in inner)
+    constants |= {"lanes": vector_lanes(ITEMSIZE), "calls": calls}
+    kernel = compile_text(signature, ITEMSIZE, text, **constants)
+    return Call(_alone(kernel), fields, inner)
 
 
 def unit_call(
     signature: Signature, write: Callable[..., None], *parameters: Any, w_bytes: Any, **given: Value
 ) -> Call:
-    """Like `step_call`, for declared fields; numbers of packed matrices take `w_bytes` bytes."""
+    """A call of a float64 function whose body `write(e, fields by name, *parameters)` writes.
+
+    The fields are declared; numbers of packed matrices take `w_bytes` bytes.
+    """
     fields, _ = signature.layout(ITEMSIZE, w_bytes, addresses=False)(**given)
     return Call(_step(signature, write, parameters).address("step"), fields)
 
 
 def text_call(kernel: Kernel, **given: Value) -> Call:
     """A call of a kernel of `compile_text`, in float64, on one thread."""
-    address = kernel.library.address(f"{kernel.signature.name}_alone")
-    return Call(address, kernel.signature.layout(ITEMSIZE, addresses=False)(**given)[0])
+    return Call(_alone(kernel), kernel.signature.layout(ITEMSIZE, addresses=False)(**given)[0])
+
+
+def _alone(kernel: Kernel) -> int:
+    return kernel.library.address(f"{kernel.signature.name}_alone")
 
 
 @compiled_once
 def _step(signature: Signature, write: Callable[..., None], parameters: tuple[Any, ...]) -> Library:
     module = ir.Module(f"{signature.name}_step")
     with function(module, "step", [POINTER], ITEMSIZE) as (e, fields):
-        inner = e.builder.gep(fields, [e.int(len(signature.fields))], source_etype=INT)
-        write(e, signature.load(e, fields) | {"inner": inner}, *parameters)
+        write(e, signature.load(e, fields), *parameters)
     return Library(module)
 
 
@@ -169,11 +179,16 @@ def write_calls(e: Emitter, calls: Iterable[tuple[int, int]], fields: Any) -> An
     return fields
 
 
-class CallFields:
-    """The fields of several calls, one after another, as the functions read them."""
+make_calls: Any = Inline(lambda e, f: write_calls(e, f.calls, f.inner))
+"""make_calls(f): make the inner calls of a `step_call`."""
 
-    def __init__(self, calls: Sequence[Call]) -> None:
-        self._fields = [field for call in calls for field in call.fields]  # keeps tensors alive
+
+class CallFields:
+    """The fields of several calls, one after another, as the functions read them, and others."""
+
+    def __init__(self, calls: Sequence[Call], *others: Slot) -> None:
+        of_calls = (field for call in calls for field in call.fields)
+        self._fields = [*of_calls, *others]  # keeps tensors alive
         self._values = np.array([_number(field) for field in self._fields], np.int64)
         self._is_slot = np.array([isinstance(field, Slot) for field in self._fields], np.int64)
 

@@ -75,25 +75,27 @@ def compile_kernel(
 
 @compiled_once
 def compile_text(
-    signature: Signature, itemsize: int, text: Callable[..., Any], *, over: str, lanes: int = 1,
-    **constants: Any,
+    signature: Signature, itemsize: int, text: Callable[..., Any], *, over: str | None = None,
+    lanes: int = 1, **constants: Any,
 ) -> Kernel:  # fmt: skip
-    """Compile a text of `code.language` that computes items `first` to `last` of size `over`.
+    """Compile a text of `code.language` that computes items `first` to `last` of any size `over`.
 
     Its parameters are fields by name, `first`, `last`, `thread`, the number of `lanes`, the number
-    of each `lane`, and `constants`; or `f`, which has all of them. The library also has a function
-    of the fields alone, its name followed by "_alone", which computes all items: see
-    `calls.text_call`.
+    of each `lane`, `inner`, where the fields of further calls begin, and `constants`; or `f`, which
+    has all of them, also by name in `f.fields`. The library also has a function of the fields
+    alone, its name followed by "_alone", which computes all items: see `calls.text_call`.
     """
     module, name = ir.Module(signature.name), signature.name
     parameters = inspect.signature(text).parameters
     with function(module, name, [POINTER, INT, INT], itemsize) as (entry, fields, thread, threads):
         e = Emitter(entry.builder, itemsize, lanes)
         arguments = signature.arguments(e, signature.load(e, fields)) | constants
-        arguments |= {"thread": thread, "lanes": lanes}
-        arguments["first"], arguments["last"] = e.share(arguments[over], thread, threads)
+        inner = e.builder.gep(fields, [e.int(len(signature.fields))], source_etype=INT)
+        arguments |= {"thread": thread, "lanes": lanes, "inner": inner}
+        if over is not None:
+            arguments["first"], arguments["last"] = e.share(arguments[over], thread, threads)
         arguments["lane"] = ir.Constant(ir.VectorType(INT, lanes), list(range(lanes)))
-        arguments["f"] = SimpleNamespace(**arguments)
+        arguments["f"] = SimpleNamespace(**arguments, fields=arguments)
         translate(e, text, **{name: arguments[name] for name in parameters})
     with function(module, f"{name}_alone", [POINTER], itemsize) as (e, fields):
         e.builder.call(module.get_global(name), [fields, e.int(0), e.int(1)])
