@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from difflib import get_close_matches
-from errno import EDQUOT, ENOSPC
+from errno import EDQUOT, EFBIG, ENOSPC
 
 
 class SeqmodelError(Exception):
@@ -29,7 +29,7 @@ def advising(again: str) -> Iterator[None]:
     try:
         yield
     except SeqmodelError as error:
-        if getattr(error.__cause__, "errno", None) not in (ENOSPC, EDQUOT):
+        if getattr(error.__cause__, "errno", None) not in (ENOSPC, EDQUOT, EFBIG):
             raise
         raise SeqmodelError(f"{error}; once there is room, {again}") from error
 

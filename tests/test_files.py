@@ -447,7 +447,7 @@ def test_a_file_system_need_not_flush_folders(tmp_path, monkeypatch, number, fai
     assert fails or [entry.name for entry in tmp_path.iterdir()] == ["d"]
 
 
-@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG])
 def test_a_full_disk_is_told_of_what_the_user_named(tmp_path, monkeypatch, number):
     """Files in a new folder, and the folder itself, were called by their temporary names."""
 

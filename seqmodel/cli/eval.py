@@ -238,6 +238,8 @@ def _open(
             dataset = stack.enter_context(prepared_like(run.frame, given, progress))
         for line in source_remarks(medium_of(run.frame), dataset.manifest):
             message(line)
+        if run.known_labels:
+            message(f"files have no labels: scored without those that {run.folder} knows")
         return dataset
     dataset = given or run.dataset()
     for other in runs[1:] if given is None else ():

@@ -77,7 +77,8 @@ def inspect(
     else:
         medium = medium_of_file(path)
         options = options_of(medium, media_options, _rows, f"{path} is {medium.name}")
-        values, lines = medium.inspect_file(path, options, plot), medium.file_lines
+        with display("reading"):
+            values, lines = medium.inspect_file(path, options, plot), medium.file_lines
         if listen is not None:
             with display("rendering"):
                 medium.listen(path, options, listen)

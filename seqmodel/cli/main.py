@@ -7,6 +7,7 @@ import os
 import re
 import sys
 from contextlib import suppress
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -102,8 +103,7 @@ def main() -> None:
 def _status() -> int:
     """Run the command line and explain any failure; returns the exit status."""
     try:
-        if "" in sys.argv[1:]:  # a path "" would mean the current folder
-            raise UsageError("an argument is empty: is a shell variable unset?")
+        _check_call()
         status: int = app(prog_name="seqmodel", standalone_mode=False) or 0
         sys.stdout.flush()
     except SeqmodelError as error:
@@ -139,6 +139,16 @@ def _status() -> int:
         else:
             raise
     return status
+
+
+def _check_call() -> None:
+    """SeqmodelError for what no command can work with."""
+    try:
+        Path.cwd()
+    except FileNotFoundError:  # a library of torch would end the process
+        raise SeqmodelError("the working folder is gone: change to another") from None
+    if "" in sys.argv[1:]:  # a path "" would mean the current folder
+        raise UsageError("an argument is empty: is a shell variable unset?")
 
 
 class _Stream(io.FileIO):

@@ -90,7 +90,7 @@ def prepare(
                 inputs, out, settings, force=force, strict=strict, split_by=split_by, cache=cache,
                 progress=progress,
             )  # fmt: skip
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, SystemExit):  # the latter by a signal
         if cache:
             message(f"the same command goes on: {cache} has what was read")
         elif "cache" in options and len(inputs.files) >= MANY_FILES:
@@ -116,6 +116,8 @@ def _stdin(null: bool) -> list[str]:
     """The paths on stdin, one per line or NUL-terminated."""
     names = sys.stdin.read().split("\0") if null else [line.rstrip("\n") for line in sys.stdin]
     names = [name for name in names if name]
+    if null and names and names[-1].endswith("\n"):
+        raise UsageError("stdin has lines: leave out -0, which is for find -print0")
     if any("\0" in name for name in names):
         raise UsageError(
             "stdin has NUL bytes: use -0 for paths from find -print0; name a file, do not pipe it"

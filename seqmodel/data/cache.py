@@ -32,8 +32,9 @@ GZIP = 31
 
 def open_cache(folder: Path) -> None:
     """Make `folder` a cache if it is new or empty; SeqmodelError if it is anything else."""
-    holds_files = folder.exists() and not (folder.is_dir() and not any(folder.iterdir()))
-    if holds_files and not _is_cache(folder):
+    if _is_cache(folder):  # which may be one that can only be read
+        return
+    if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
         raise SeqmodelError(f"{folder} is not a cache of prepare; choose another path")
     write_file(folder / TAG, TAG_TEXT)
 

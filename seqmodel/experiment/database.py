@@ -80,12 +80,14 @@ class Database(RDBStorage):
             heartbeat_stale_trial_callback=on_dead_trial,
         )
         try:
-            for _ in range(OPEN_ATTEMPTS - 1):
-                with suppress(exc.IntegrityError, exc.ProgrammingError):  # another was faster
+            for left in reversed(range(OPEN_ATTEMPTS)):
+                try:
                     connect()
                     return
+                except exc.DBAPIError as error:
+                    if not left or "already exists" not in str(error):  # another was faster
+                        raise
                 time.sleep(0.5)
-            connect()
         except Exception as error:  # whatever the database's driver raises
             reason = self._reason(error)
             if isinstance(error, ImportError):

@@ -200,7 +200,8 @@ class Run(StoredRun):
 
         Frames are zeros and ones for music, raw samples in [-1, 1) for audio; marks may follow, but
         are not scored. With onsets D is 176, and impossible frames cost infinity. `metres` is as in
-        `FrameDefinition.metres`; by default it is the usual one in train.
+        `FrameDefinition.metres`; by default it is the usual one in train. Labels are those that the
+        run is `conditioned` on, by default none.
         """
         import torch
 

@@ -56,6 +56,9 @@ def test_what_is_learned_is_the_frequency_given_the_label(call, told):
     assert f"  without labels         {without:9.4f}" in shown
     assert "who by likelihood, of 2 equally probable ones: 100.0% of 20 pieces" in shown
     assert "  ann   10    0" in shown
+    of_files = call("eval", told / "run", "--data", told / "midi" / "valid")
+    assert f"nats per frame           {without:9.4f}" in of_files.out
+    assert "files have no labels: scored without those that" in of_files.err
     call_ok("report", told / "run", "--samples", 0, "-q")
     assert f"{result['nats_per_frame']:.4f}" in Path("report.html").read_text(encoding="utf-8")
     assert "  labels: who (ann and bob)\n" in call("inspect", told / "run").out

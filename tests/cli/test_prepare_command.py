@@ -167,6 +167,8 @@ def test_paths_on_stdin_may_end_with_a_zero_byte(call, music):
     sources = open_dataset("d")["train"].sources
     assert [source.partition("#")[0] for source in sources] == ["a.mid", "b\nc.mid"]
     call_refused("prepare", "-0", "a.mid", "-o", "e", says="-0 needs -", status=2)
+    says = "...stdin has lines: leave out -0"
+    call_refused("prepare", "-", "-0", "-o", "e", says=says, status=2, stdin="a.mid\nb.mid\n")
     for given in ("MThd\0\0\0\6", "a.mid\0b.mid\0"):  # a file, not a list of files; no -0
         says = "...stdin has NUL bytes: use -0"
         call_refused("prepare", "-", "-o", "e", says=says, status=2, stdin=given)
@@ -232,16 +234,18 @@ def test_media_may_have_options_of_one_name():
 
 
 def test_an_interrupted_prepare_says_how_it_goes_on(call, music, monkeypatch):
-    """Not of few files, which are soon read again."""
-    monkeypatch.setattr("seqmodel.data.prepare.prepare", Mock(side_effect=KeyboardInterrupt))
-    for many, options, said in (
-        (1000, [], ""),
-        (10, [], "with --cache FOLDER, prepare goes on where it was interrupted\n"),
-        (1000, ["--cache", "c"], "the same command goes on: c has what was read\n"),
-    ):
-        monkeypatch.setattr(command, "MANY_FILES", many)
-        result = call("prepare", music, "-o", "d", *options)
-        assert (result.status, result.out, result.err) == (130, "", said)
+    """Not of few files, which are soon read again; SIGTERM ends it as Ctrl-C does."""
+    ended = "seqmodel: ended by SIGTERM; nothing half-written is left\n"
+    for error, status, after in ((KeyboardInterrupt, 130, ""), (SystemExit(143), 143, ended)):
+        monkeypatch.setattr("seqmodel.data.prepare.prepare", Mock(side_effect=error))
+        for many, options, said in (
+            (1000, [], ""),
+            (10, [], "with --cache FOLDER, prepare goes on where it was interrupted\n"),
+            (1000, ["--cache", "c"], "the same command goes on: c has what was read\n"),
+        ):
+            monkeypatch.setattr(command, "MANY_FILES", many)
+            result = call("prepare", music, "-o", "d", *options)
+            assert (result.status, result.out, result.err) == (status, "", said + after)
 
 
 @pytest.mark.parametrize(
@@ -304,7 +308,8 @@ def test_prepare_and_inspect_tell_what_is_lost(call):
     call_ok("prepare", "m", "-o", "d", "--force")
     assert Path("d/manifest.json").read_bytes() == manifest
     said = call("prepare", "m", "-o", "e", "--steps-per-beat", 12, "--drums", "keep").err
-    assert f"not kept: {', '.join(lost[:-1])}" in said.splitlines()
+    lost[-1] = "which notes are drums (16; --tracks)"
+    assert f"not kept: {', '.join(lost)}" in said.splitlines()
 
 
 def test_a_tempo_is_told_without_an_exponent(call):

@@ -136,6 +136,18 @@ def test_a_closed_stdout_is_a_one_line_error(run, command):
     assert closing(["stdout"], *command.format(run=run).split()) == (1, "", said)
 
 
+def test_a_working_folder_that_is_gone_is_told(tmp_path):
+    """Guards against an end by torch's libraries with the status of wrong usage."""
+    (tmp_path / "gone").mkdir()
+    script = "cd gone && rmdir ../gone && exec $0 -m seqmodel train"
+    done = subprocess.run(
+        ["sh", "-c", script, sys.executable],
+        env=ENVIRONMENT, cwd=tmp_path, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    said = "seqmodel: the working folder is gone: change to another\n"
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", said)
+
+
 def test_ctrl_c_while_loading_gives_no_traceback():
     """Used to be uncaught in the first tenth of a second."""
     script = """

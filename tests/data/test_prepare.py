@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from hashlib import sha256
 from pathlib import Path
+from unittest.mock import Mock
 
 import mido
 import numpy as np
@@ -377,6 +378,13 @@ def test_processes_share_a_cache(waltzes, at_once, monkeypatch):
     monkeypatch.setattr(reading, "cores", lambda: 3)
     assert bytes_of("cold", "c") == bytes_of("warm", "c") == bytes_of("plain")
     assert len([*Path("c").iterdir()]) == FILES
+
+
+def test_a_cache_that_cannot_be_written_is_read(waltzes, read, monkeypatch):
+    """Guards one that is shared by hosts, of which some only read it, and a full disk."""
+    cold = bytes_of("cold", "c")
+    monkeypatch.setattr("seqmodel.data.cache.write_file", Mock(side_effect=SeqmodelError("full")))
+    assert bytes_of("warm", "c") == cold
 
 
 class Evil:

@@ -8,8 +8,10 @@ from unittest.mock import Mock
 
 import optuna
 import pytest
+from optuna.storages import RDBStorage
 from optuna.trial import TrialState
 from refusals import refused
+from sqlalchemy import exc
 from test_files import full_disk
 
 from seqmodel.errors import SeqmodelError
@@ -330,6 +332,24 @@ def test_a_trial_may_stay_unclaimed_for_a_while(study, monkeypatch):
     monkeypatch.setattr("seqmodel.experiment.studies.GRACE", -1)
     study.requeue_abandoned(lambda worker: True)
     assert study.runs()[0].state == TrialState.WAITING
+
+
+@pytest.mark.parametrize("kind", [exc.OperationalError, exc.ProgrammingError])
+def test_tables_that_another_host_is_creating_are_waited_for(tmp_path, monkeypatch, kind):
+    """Guards against one of two hosts that stops at once: databases report this differently."""
+    error = kind("CREATE TABLE", None, Exception("table studies already exists"))
+    really, attempts = RDBStorage.__init__, []
+
+    def connect(self, *arguments, **options):
+        attempts.append(arguments)
+        if len(attempts) < 3:
+            raise error
+        really(self, *arguments, **options)
+
+    monkeypatch.setattr(RDBStorage, "__init__", connect)
+    storage = open_storage(tmp_path, f"sqlite:///{tmp_path}/database")
+    assert len(attempts) == 3
+    storage.engine.dispose()
 
 
 def test_a_host_without_heartbeats_loses_its_trial(tmp_path, monkeypatch):

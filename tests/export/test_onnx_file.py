@@ -41,14 +41,17 @@ RUNS = {
 
 
 def test_it_says_what_it_is():
-    """Guards the README's tables, what an app needs to turn frames into notes, and paths."""
+    """Guards the README's tables, what an app needs to turn frames into notes, and paths.
+
+    One of a folder whose name is not UTF-8 gave a traceback.
+    """
     frame, options = RUNS["music"]
-    run = run_of(frame, **options, folder="runs/chorales")
+    run = run_of(frame, **options, folder="runs/chorales-\udce9")
     session = Session(run)
     model, facts = onnx.load_from_string(session.file), session.facts
     assert (model.producer_name, model.producer_version) == ("seqmodel", seqmodel.__version__)
     assert [(each.domain, each.version) for each in model.opset_import] == [("", 17)]
-    assert model.graph.name == "chorales"
+    assert model.graph.name == "chorales-\\udce9"
     settings = json.loads(facts.pop("settings"))
     assert settings["hidden"] == 7
     assert settings["note_unit"] == "lstm"

@@ -17,6 +17,7 @@ from seqmodel.export.onnx.marks import add_marks
 from seqmodel.export.onnx.outputs import COLDEST, OUTPUTS, Reading
 from seqmodel.export.onnx.units import on_changes, over_time
 from seqmodel.media.labels import column_count
+from seqmodel.media.words import printable
 from seqmodel.model.sequence import SequenceModel
 from seqmodel.outputs.registry import output_name
 from seqmodel.runs.folder import Run
@@ -38,7 +39,7 @@ def export_graph(run: Run) -> bytes:
             "use `seqmodel sample` to draw from it"
         )
     model = helper.make_model(
-        _graph(run.model).to_proto(run.folder.name or "model"),
+        _graph(run.model).to_proto(printable(run.folder.name) or "model"),
         opset_imports=[helper.make_opsetid("", OPSET)],
         ir_version=IR_VERSION,
         producer_name="seqmodel",
