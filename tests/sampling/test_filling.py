@@ -130,6 +130,15 @@ def test_threads_leave_each_others_candidates_alone():
     np.testing.assert_array_equal(one, other)
 
 
+@pytest.mark.parametrize("kind", ["nade", "note-unit"])
+def test_what_is_given_stays_at_any_temperature(kind):
+    """Guards notes whose logits, over a low temperature, no uniform is below."""
+    model, piece, free, _ = problem(kind, 8)
+    free[2:6, 4:] = True
+    filled = Filler(model, particles=3, candidates=2, temperature=1e-3).fill(piece, free, seed=5)
+    np.testing.assert_array_equal(filled.frames[:, :9][~free], piece[:, :9][~free])
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_rest_is_scored_at_once_as_particles_would(monkeypatch, kind):
     """With strikes, the end and a temperature; otherwise sweeps accept what they should not."""
