@@ -14,7 +14,7 @@ from onsets import marked
 
 from seqmodel.data.dataset import open_dataset
 from seqmodel.media.marks import Levels
-from seqmodel.media.music.corpus import load_midi
+from seqmodel.media.music.corpus import load_midi, load_to_show
 from seqmodel.media.music.frames import PianoRollFrames, drums_in, marks_in
 from seqmodel.media.music.frames import notes_of as notes_at
 from seqmodel.media.music.grid import Grid
@@ -22,7 +22,7 @@ from seqmodel.media.music.medium import MUSIC
 from seqmodel.media.music.original import Original
 from seqmodel.media.music.parts import DRUMS as DRUM_PART
 from seqmodel.media.music.sampling import MusicSampling
-from seqmodel.media.music.writing import listen, write_music
+from seqmodel.media.music.writing import listen, midi_bytes, write_music
 from seqmodel.media.samples import SampleRequest
 
 PART = {"part": Levels.of_names(("Kit", "Lead", "other"))}
@@ -179,3 +179,10 @@ def test_drums_among_notes_without_a_part_are_told(tmp_path):
         remarks = " ".join(Original(path, frame, transposed=0).remarks)
         assert f"{path} has drums, which stay" in remarks
         assert "more, as notes of a pitch; prepare --tracks keeps them apart" in remarks
+
+
+def test_a_silent_piece_is_not_shown_as_a_kits(tmp_path):
+    """All of its notes, none, are drums."""
+    silence = np.zeros((8, 88), np.uint8)
+    (tmp_path / "a.mid").write_bytes(midi_bytes(silence, BEATS.grid, tempo_bpm=120))
+    assert load_to_show(tmp_path / "a.mid", {}).frames.shape == (8, 176)
