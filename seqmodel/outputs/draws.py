@@ -185,11 +185,13 @@ def _write_affine(e: Emitter, f: Any, weight: Any, bias: Any, c: Any, columns: A
 
 def _write_bytes(e: Emitter, x: Any, to: Any, count: Any) -> None:
     b = e.builder
-    with e.loop(0, count, e.lanes) as j:
-        numbers = e.load(e.offset(x, j), e.first_lanes(b.sub(count, j)))
-        ones = b.zext(b.fcmp_ordered(">", numbers, e.zero()), ir.VectorType(_BYTE, e.lanes))
-        # What lies beyond the end is overwritten later.
-        b.store(ones, b.gep(to, [j], source_etype=_BYTE), align=1)
+    whole = b.and_(count, e.int(-e.lanes))
+    # Then one by one: what lies beyond the end may be another thread's.
+    for lanes, first, last in ((e.lanes, 0, whole), (1, whole, count)):
+        part, kind = Emitter(b, e.precision.itemsize, lanes), ir.VectorType(_BYTE, lanes)
+        with e.loop(first, last, lanes) as j:
+            ones = b.fcmp_ordered(">", part.load(e.offset(x, j)), part.zero())
+            b.store(b.zext(ones, kind), b.gep(to, [j], source_etype=_BYTE), align=1)
 
 
 take_uniforms: Any = Inline(write_uniforms)

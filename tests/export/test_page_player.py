@@ -197,6 +197,8 @@ def test_learned_marks_are_played_and_saved(chrome, tmp_path, make_run, write_pa
     assert programs == [73]
     channels = [{m.channel for m in track if m.type == "note_on"} for track in file.tracks[1:]]
     assert channels == [{1}, {9}]  # the last part is drums
+    pitch, *_, is_drum = chrome.run("(mute(), page.player.press(15, 90), struck.at(-1))")
+    assert (pitch, is_drum) == (36, False)  # by hand
     assert chrome.run("CHANNELS") == [*range(9), *range(10, 16)]  # one each, but for the drums'
     step = file.ticks_per_beat // 4
     for k, track in enumerate(file.tracks[1:], 1):

@@ -112,6 +112,33 @@ def test_compiled_and_plain_filling_draw_the_same(kind):
     assert filled[0].effective.min() < 3.5 or not onsets  # some were resampled
 
 
+class Backwards:
+    """A pool of threads of which the last is done first."""
+
+    def map(self, function, *arguments):
+        return [function(*each) for each in reversed([*zip(*arguments, strict=True)])]
+
+
+@pytest.mark.usefixtures("two_threads")
+def test_threads_leave_each_others_candidates_alone():
+    """Guards whole vectors of one thread written over what another has drawn."""
+    model, piece, free, _ = problem("bernoulli", 8)
+    free[2:] = True
+    fillers = [Filler(model, particles=5, candidates=3) for _ in range(2)]
+    fillers[1].particles._pool = Backwards()
+    one, other = (filler.fill(piece, free, seed=5).frames for filler in fillers)
+    np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("kind", ["nade", "note-unit"])
+def test_what_is_given_stays_at_any_temperature(kind):
+    """Guards notes whose logits, over a low temperature, no uniform is below."""
+    model, piece, free, _ = problem(kind, 8)
+    free[2:6, 4:] = True
+    filled = Filler(model, particles=3, candidates=2, temperature=1e-3).fill(piece, free, seed=5)
+    np.testing.assert_array_equal(filled.frames[:, :9][~free], piece[:, :9][~free])
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_rest_is_scored_at_once_as_particles_would(monkeypatch, kind):
     """With strikes, the end and a temperature; otherwise sweeps accept what they should not."""

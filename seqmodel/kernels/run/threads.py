@@ -78,7 +78,7 @@ def compile_text(
     signature: Signature, itemsize: int, text: Callable[..., Any], *, over: str | None = None,
     lanes: int = 1, **constants: Any,
 ) -> Kernel:  # fmt: skip
-    """Compile a text of `code.language` that computes items `first` to `last` of any size `over`.
+    """Compile a text of `code.language` that computes items `first` to `last` of a size `over`.
 
     Its parameters are fields by name, `first`, `last`, `thread`, the number of `lanes`, the number
     of each `lane`, `inner`, where the fields of further calls begin, and `constants`; or `f`, which

@@ -233,14 +233,15 @@ def transposed(
     """Frames, with marks or without, or marks (T, 88), moved by `semitones`, down if negative.
 
     Notes that leave the piano's range are moved back into it by octaves, so none is lost. Notes of
-    frames with marks that are `drums` (T, 88) stay; where others meet them, the drum's marks count.
+    frames with marks that are `drums` (T, 88) stay; where others meet them, what strikes last has
+    what follows, and if both strike, the drum.
     """
     if drums is not None and drums.any():
         rows = np.tile(drums, frames.shape[1] // NOTES)
         stay, moved = frames * rows, transposed(frames * ~rows, semitones)
         both = np.maximum(stay, moved)
         begin = struck(stay)
-        begin[:1] |= drums[:1]  # those held from before a window
+        begin[:1] |= drums[:1] & ~struck(moved)[:1]  # those held from before a window
         of_drums, others = marks_in(stay), marks_in(moved)
         for name, numbers in marks_in(both).items():
             numbers[:] = hold(np.where(begin, of_drums[name], others[name]), both)

@@ -14,7 +14,7 @@ from onsets import marked
 
 from seqmodel.data.dataset import open_dataset
 from seqmodel.media.marks import Levels
-from seqmodel.media.music.corpus import load_midi
+from seqmodel.media.music.corpus import load_midi, load_to_show
 from seqmodel.media.music.frames import PianoRollFrames, drums_in, marks_in
 from seqmodel.media.music.frames import notes_of as notes_at
 from seqmodel.media.music.grid import Grid
@@ -22,7 +22,7 @@ from seqmodel.media.music.medium import MUSIC
 from seqmodel.media.music.original import Original
 from seqmodel.media.music.parts import DRUMS as DRUM_PART
 from seqmodel.media.music.sampling import MusicSampling
-from seqmodel.media.music.writing import listen, write_music
+from seqmodel.media.music.writing import listen, midi_bytes, write_music
 from seqmodel.media.samples import SampleRequest
 
 PART = {"part": Levels.of_names(("Kit", "Lead", "other"))}
@@ -123,16 +123,17 @@ def test_drums_stay_where_pieces_are_read_in_c(tmp_path, parts):
 
 def test_drums_stay_where_pieces_are_transposed_in_training():
     """Guards the same for random keys, and the part of what meets a drum or is held."""
-    frames = frames_of([(0, 1, 36), (4, 5, 36), (2, 6, 50)])
-    for begin, end, key in [(0, 8, 60), (3, 6, 34)]:
+    frames = frames_of([(0, 1, 36), (4, 5, 36), (2, 6, 50), (2, 6, 52)])
+    for begin, end, key in [(0, 8, 60), (3, 6, 34), (3, 5, 48)]:
         frames[begin:end, key - 21] = frames[begin, 88 + key - 21] = 1
         marks_in(frames)["part"][begin:end, key - 21] = 2
     moved = BAND.decode_marked(BAND.vary(BAND.encode(frames), 2))
     notes = [(begin, end, key) for begin, end, key in notes_at(moved).tolist()]
-    # The note on key 34 meets the drum on 36: each strikes, and the drum has what follows it.
-    assert notes == [(0, 1, 36), (0, 8, 62), (2, 6, 50), (3, 4, 36), (4, 6, 36)]
+    # Two notes meet the drums on 36 and 50: each strikes, and the later one has what follows.
+    drums = [(0, 1, 36), (2, 3, 50), (2, 6, 52), (4, 6, 36)]
+    assert notes == sorted([*drums, (0, 8, 62), (3, 4, 36), (3, 6, 50)])
     parts = [int(marks_in(moved)["part"][begin, key - 21]) for begin, _, key in notes]
-    assert parts == [1, 2, 1, 2, 1]
+    assert parts == [1 if note in drums else 2 for note in notes]
     for begin in (3, 8):  # windows, one of them behind the piece
         window = BAND.decode_marked(BAND.vary(BAND.encode(frames)[begin:], 2))
         assert np.array_equal(window, moved[begin:])
@@ -178,3 +179,10 @@ def test_drums_among_notes_without_a_part_are_told(tmp_path):
         remarks = " ".join(Original(path, frame, transposed=0).remarks)
         assert f"{path} has drums, which stay" in remarks
         assert "more, as notes of a pitch; prepare --tracks keeps them apart" in remarks
+
+
+def test_a_silent_piece_is_not_shown_as_a_kits(tmp_path):
+    """All of its notes, none, are drums."""
+    silence = np.zeros((8, 88), np.uint8)
+    (tmp_path / "a.mid").write_bytes(midi_bytes(silence, BEATS.grid, tempo_bpm=120))
+    assert load_to_show(tmp_path / "a.mid", {}).frames.shape == (8, 176)

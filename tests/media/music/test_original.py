@@ -427,6 +427,15 @@ def short_notes(ticks):
     return notes((t, t + 100, 60 + t % 7) for t in ticks)
 
 
+def test_a_drawn_note_ends_with_the_longest_of_the_files_that_end_in_its_last_frame(tmp_path):
+    """Guards an end by the order of tracks, in which what is doubled differs by a few ticks."""
+    path = save(tmp_path / "d.mid", [notes([(0, end, 60)]) for end in (1890, 1900, 1880)])
+    states = np.zeros((16, 88), int)
+    states[8:12, 39] = 1, 2, 2, 2
+    _, data = redrawn(path, stretch(16, 8, 12), states)
+    assert [each[:2] for each in notes_of(read(data).tracks[-1])] == [(960, 1900)]
+
+
 @pytest.mark.parametrize(
     ("ticks", "grid", "begin", "drawn"),
     [
