@@ -200,9 +200,9 @@ def place(score: Score, frame: PianoRollFrames, *, transpose: int = 0) -> Placed
     The frame of a tick is floor(tick / step + 1/2); on a grid of beats, of notes that are not all
     exactly on it, the lag of all is taken off before, if there is one. A note fills the frames from
     its onset's up to but excluding its end's; if that is none, its onset's with `short_notes`, else
-    none; a hit of a kit its onset's. Pitches, not drums, are moved by `transpose` semitones, then
-    into the piano's range by octaves. T is the frame of the last end, or of the marker that says
-    where the piece ends.
+    none; a hit of a kit its onset's. Pitches are moved by `transpose` semitones, except drums of
+    frames with parts, then into the piano's range by octaves. T is the frame of the last end, or of
+    the marker that says where the piece ends.
 
     SourceError if there are no notes or too many frames, the piece ends within half a step, or the
     grid is in beats and the file has none.
@@ -245,7 +245,8 @@ def place(score: Score, frame: PianoRollFrames, *, transpose: int = 0) -> Placed
     begin, end = frames_of(score, grid, on_tick), frames_of(score, grid, off_tick)
     if short_notes:
         end = np.maximum(end, begin + 1)
-    key = score.pitch[chosen] + transpose * ~score.of_drums[chosen]
+    stays = score.of_drums[chosen] & ("part" in frame.marks)
+    key = score.pitch[chosen] + transpose * ~stays
     row = ROWS[key] if kit else fold(key) - LOWEST_PITCH
     return PlacedNotes(score, frame, chosen, begin, end, row, length, lag)
 

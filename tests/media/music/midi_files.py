@@ -186,12 +186,7 @@ def states_by_mido(data, grid, *, restrike, drums, transpose=0, short_notes=True
         return pitch - 21
 
     notes = [
-        (
-            on,
-            frame(on),
-            max(frame(off), frame(on) + short_notes),
-            fold(pitch + transpose * (channel != 9)),
-        )
+        (on, frame(on), max(frame(off), frame(on) + short_notes), fold(pitch + transpose))
         for on, off, _, pitch, channel, _ in sounds_by_mido(data, restrike)
         if drums or channel != 9
     ]

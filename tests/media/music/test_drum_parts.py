@@ -108,17 +108,20 @@ def test_drawn_drums_replace_those_of_the_file(tmp_path, into):
     assert drawn == [(1920, 2040, 38), (2400, 2520, 44)]
 
 
-@pytest.mark.parametrize("parts", [{}, {"marks": PART, "programs": BAND.programs}])
-def test_drums_stay_where_pieces_are_read_in_c(tmp_path, parts):
-    """Guards kicks that train has on a key for each key that its pieces are in."""
+@pytest.mark.parametrize(("marks", "kick"), [({}, 34), (PART, 36)])
+def test_drums_of_parts_stay_where_pieces_are_read_in_c(tmp_path, marks, kick):
+    """Guards kicks that train has on a key for each key that its pieces are in.
+
+    Where they are notes like any other, samples that go back to their key move them back.
+    """
     chord = [event for key in (62, 66, 69) for event in note(0, 960, key)]  # D major
     names = [[(0, mido.MetaMessage("track_name", name=name))] for name in ("Kit", "Lead")]
     kit = notes(((k, k + 1, 36) for k in range(8)), step=120, channel=DRUMS)
     save(tmp_path / "d.mid", [names[0] + kit, names[1] + chord])
-    frame = replace(BEATS, drums=True, transpose_to_c=True, **parts)
+    frame = replace(BEATS, drums=True, transpose_to_c=True, marks=marks)
     piece = load_midi(tmp_path / "d.mid", frame)
     assert piece.transposed == -2
-    assert {each + 21 for each in np.flatnonzero(piece.frames[0, :88])} == {36, 60, 64, 67}
+    assert {each + 21 for each in np.flatnonzero(piece.frames[0, :88])} == {kick, 60, 64, 67}
 
 
 def test_drums_stay_where_pieces_are_transposed_in_training():
