@@ -142,6 +142,19 @@ def test_drums_stay_where_pieces_are_transposed_in_training():
         assert np.array_equal(window, moved[begin:])
 
 
+def test_drums_are_given_or_drawn_where_they_stay(tmp_path):
+    """Guards pictures and sounds that take drawn drums for a file's if the rest moves."""
+    frames = frames_of([(0, 1, 36), (0, 1, 42)])
+    frames[0:2, 60 - 21] = frames[0, 88 + 60 - 21] = 1
+    marks_in(frames)["part"][0:2, 60 - 21] = 2
+    (tmp_path / "fill.mid").write_bytes(sample("mid", frames[:2]))
+    options = {"fill": tmp_path / "fill.mid", "notes": "C2", "transpose": 5}
+    sampling = MusicSampling(BAND, SampleRequest("png", options=options, title="t"))
+    picture = sampling.picture(frames[:2])
+    heights = ({low + 0.5 for _, low, *_ in some} for some in (picture.given, picture.boxes))
+    assert [*heights] == [{42, 65}, {36}]
+
+
 def test_a_long_hit_neither_cuts_nor_moves_those_drawn_after_it(tmp_path):
     """Guards hits of a key that another still seems to hold: a drum is struck, not held."""
     long = note(0, 3840, 36, DRUMS)
