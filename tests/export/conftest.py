@@ -10,7 +10,6 @@ from seqmodel.config import resolve
 from seqmodel.export.page.render import export_page
 from seqmodel.media.music.frames import PianoRollFrames
 from seqmodel.media.music.grid import Grid
-from seqmodel.media.music.parts import DRUMS
 from seqmodel.model.build import build_model, with_sizes
 from seqmodel.runs.folder import Run
 
@@ -26,8 +25,8 @@ def make_run():
         folder, *, onsets=False, kit=False, grid=None, known_labels=MappingProxyType({}),
         marks=MappingProxyType({}), programs=(), **options,
     ):  # fmt: skip
-        of_frame = {"onsets": onsets, "kit": kit, "known_labels": known_labels, "marks": marks}
-        of_frame |= {"drums": kit or DRUMS in programs, "programs": programs}
+        of_frame = {"drums": kit, "onsets": onsets, "kit": kit, "known_labels": known_labels}
+        of_frame |= {"marks": marks, "programs": programs}
         frame = PianoRollFrames(grid or Grid.of_beats(4), **of_frame)
         settings = {"data": str(folder / "data"), "hidden": 9, "nade_hidden": 7, **options}
         config = with_sizes(resolve(settings), frame)

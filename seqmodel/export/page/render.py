@@ -77,7 +77,7 @@ def export_page(
     content: dict[str, Any] = {}
     if isinstance(run.model.output, NotesOutput):
         frame = cast(PianoRollFrames, run.frame)  # the frames of notes
-        kind, drums = "drums" if frame.kit else "piano", frame.drums
+        kind, drums = "drums" if frame.kit else "piano", frame.kit or DRUMS in frame.programs
         blocks = {kind, "music", "seconds" if frame.grid.steps_per_beat is None else "beats"}
         blocks |= {"in_c"} if frame.transpose_to_c else set()
         tempos = _tempos(frame, tempo)
