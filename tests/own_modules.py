@@ -87,6 +87,7 @@ Random = _plain(lambda self, x, state: (self.linear(F.dropout(x)), state))
 Narrow = _plain(lambda self, x, state: (self.linear(x)[..., 1:], state))
 OnlyH = _plain(lambda self, x, state: self.linear(x))
 MisspellsALayer = _plain(lambda self, x, state: (self.lineal(x), state))  # torch raises the error
+Halves = _plain(lambda self, x, state: (self.linear(x) + state, state.half()))
 Float32 = _plain(zero_state=lambda self, count: torch.zeros(count, self.size))
 InADict = _plain(zero_state=lambda self, count: {"h": torch.zeros(count, self.size)})
 NoState = _plain(zero_state=None)

@@ -32,6 +32,7 @@ from seqmodel.training.processes import UnfitError
 from seqmodel.training.stopping import stop_on_signals
 from seqmodel.training.trackers import Tracker
 from seqmodel.unit_setting import unit_name
+from seqmodel.units.module import Unit, difference
 
 SAMPLES = 4
 """Number drawn once a run has trained for over LONG_ENOUGH seconds, to check for odd ones."""
@@ -157,7 +158,14 @@ def _check_weights(run: runs.Run, settings: Config, dataset: Dataset) -> None:
     with prefixed(f"--init-from {run.folder}"):
         run.check_reads(dataset)
         check_labels(run, settings, dataset.frame, "its model")
-        load_model(build_model(settings, dataset.frame), model_tensors(run.model))
+        model = build_model(settings, dataset.frame)
+        load_model(model, model_tensors(run.model))
+        for name, unit in model.named_modules():
+            if isinstance(unit, Unit):
+                trained = run.model.get_submodule(name).get_extra_state()
+                own = unit.spec, unit.gate_activation, unit.activation
+                if differs := difference(trained, *own):
+                    raise SeqmodelError(f"its weights are those of another unit: {differs}")
 
 
 def _warn_if_trivial(

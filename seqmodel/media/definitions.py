@@ -526,6 +526,7 @@ class Medium(Protocol):
 
         SeqmodelError, naming the file, if it cannot be read.
         """
+        return {"path": str(path), "kind": self.name}
 
     def listen(self, path: Path, options: Mapping[str, Any], target: Path) -> None:
         """Render a file as sound to `target`; takes `inspect_options` and `listen_options`.
@@ -536,17 +537,20 @@ class Medium(Protocol):
 
     def file_lines(self, values: Mapping[str, Any]) -> list[str]:
         """`inspect_file`'s values as lines of text."""
+        return [f"{values['path']}: {values['kind']}"]
 
     def inspect_splits(
         self, splits: Mapping[str, Pieces], plot: Path | None, title: str
     ) -> dict[str, Any]:
         """What `inspect` adds to a dataset's manifest; also draws its picture to `plot`."""
+        return {}
 
     def split_columns(self, values: Mapping[str, Any]) -> Mapping[str, str]:
         """Split -> last column of its line, from a manifest with `inspect_splits`' values."""
 
     def dataset_lines(self, manifest: Mapping[str, Any]) -> list[str]:
         """What `inspect` shows below the splits of a dataset."""
+        return []
 
     def summary_lines(self, manifest: Mapping[str, Any]) -> list[str]:
         """What `prepare` shows in that place."""

@@ -94,7 +94,8 @@ class Filler:
             model, temperature=temperature, metres=metres, mark_temperature=mark_temperature
         )
         output = self._sampler.double.output
-        assert isinstance(output, NotesOutput)
+        if not isinstance(output, NotesOutput):
+            raise UsageError(f"{type(output).__name__} cannot fill: it is not a NotesOutput")
         self.output = output
         self.particles = CompiledParticles(self._sampler.model, particles, temperature)
 

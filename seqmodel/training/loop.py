@@ -107,6 +107,8 @@ def train_run(
         DivergedError: a loss, a gradient or a valid figure is not finite; earlier epochs are kept.
         SeqmodelError: the run cannot be resumed with this config and dataset.
     """
+    if trackers:  # which may write to it at once
+        folder.mkdir(parents=True, exist_ok=True)
     listener = with_trackers(listener or Listener(), trackers, config, folder)
     try:
         trainer = Trainer(config, dataset, folder, device, hint, group)

@@ -195,6 +195,11 @@ def _check_shapes(unit: ModuleUnit, h: Tensor, start: UnitState, after: UnitStat
             f"{unit.name}: the state changes its shape, from {shapes[0]} to {shapes[1]}: a window "
             f"of the past needs a fixed size"
         )
+    dtypes = [[tensor.dtype for tensor in state] for state in (start, after)]
+    if dtypes[0] != dtypes[1]:
+        raise UsageError(
+            f"{unit.name}: the state changes its dtype, from {dtypes[0]} to {dtypes[1]}"
+        )
     if not torch.isfinite(h).all():
         raise UsageError(f"{unit.name}: h is not finite at first")
 

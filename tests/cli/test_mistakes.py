@@ -71,6 +71,8 @@ train {data} --run {bad}/file/run -> 1 cannot write {bad}/file/run: {bad}/file i
 train {data} --init-from {bad}/empty -> 1 {bad}/empty has no checkpoint (best.safetensors)
 train {data} --model frame-wise --no-end --init-from {run} --hidden 5
     -> 1 --init-from {run}: the checkpoint's weights do not fit the model:
+train {data} --model frame-wise --no-end --init-from {run} --hidden 4 --activation relu
+    -> 1 --init-from {run}: its weights are those of another unit: ... phi = tanh ... phi = relu
 train --resume -> 1 no run in runs/; train one with `seqmodel train`, or name its folder
 train --resume --run {bad}/nope -> 1 {bad}/nope is not a run folder (no config.yaml)
 train --resume --run {bad}/no-checkpoint -> 1 {bad}/no-checkpoint has no checkpoint to resume

@@ -72,5 +72,9 @@ def test_a_model_of_it_is_trained_scored_and_sampled(corpus, tmp_path, monkeypat
         "seqmodel: r was trained on dna, whose samples --samples cannot judge: leave it out\n",
     )
     assert "letters, strand as written\n" in call_ok("inspect", "r").out
+    assert call_ok("inspect", "d").out.startswith("d: dataset of letters, strand as written\n")
+    call_ok("inspect", next(Path(corpus).rglob("*.dna")))
+    refused = call_main("export", "r", "r.html")
+    assert refused.err == "seqmodel: r.html: r was trained on dna, which has no page\n"
     config = call_ok("train", "d", "--print-config").out
     assert "dropout: 0.1\n" in config  # its own preset

@@ -169,12 +169,17 @@ def test_trackers_watch_and_only_the_listener_ends_the_run(dataset, make_config,
         return line["epoch"] == 2
 
     events = {name: tell(name) for name in ("tick", "epoch", "resumed", "ended")}
-    trackers = {"one": lambda config, folder: Listener(**events)}
+
+    def follow(config, folder):
+        (folder / "trackers").mkdir(exist_ok=True)  # of a run that has not begun
+        return Listener(**events)
+
+    trackers = {"one": follow}
     options = {"listener": Listener(epoch=stops), "trackers": trackers}
-    train_run(config, dataset, tmp_path, **options)
+    train_run(config, dataset, tmp_path / "run", **options)
     with pytest.raises(KeyboardInterrupt) as raised:
-        train_run(config, dataset, tmp_path, resume=True, **options)
-    first, second, _ = read_metrics(tmp_path)
+        train_run(config, dataset, tmp_path / "run", resume=True, **options)
+    first, second, _ = read_metrics(tmp_path / "run")
     assert [event for event in told if event[0] != "tick"] == [
         *(("epoch", first), ("epoch", second), ("ended", None)),
         *(("resumed", [first, second]), ("ended", raised.value)),

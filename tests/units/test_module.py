@@ -284,6 +284,7 @@ def test_each_row_is_the_modules_own(kind):
         ("MixesRows", "depends on other rows"),
         ("Forgets", "depends on where a sequence is cut"),
         ("Grows", "changes its shape"),
+        ("Halves", "changes its dtype"),
         ("NotFinite", "not finite"),
         ("LooksFarAhead", "depends on later frames"),
         ("Random", "the same input gives another h"),

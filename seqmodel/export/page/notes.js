@@ -48,7 +48,8 @@ class NotePlayer extends Player {
   start() {
     if (this.listening) this.endOpening();
     super.start();
-    for (const note of this.sounding()) this.startVoice(note, this.timeOf(this.next));
+    for (const note of this.sounding())
+      if (!this.isDrum(note)) this.startVoice(note, this.timeOf(this.next)); /* hits have rung */
   }
 
   cut(frame) {
@@ -70,10 +71,11 @@ class NotePlayer extends Player {
       const note = held.get(key);
       const isGiven = given?.[key] ?? given;
       const goesOn = note?.given === isGiven && !(model.onsets && frame[model.notes + key]);
-      const [late, part] = ["timing", "part"].map((name) => marks?.[name]?.[key] ?? 0);
+      const drawn = isGiven ? null : marks;
+      const [late, part] = ["timing", "part"].map((name) => drawn?.[name]?.[key] ?? 0);
       if (note && !(frame[key] && goesOn)) this.end(note, next + Math.min(0, late));
       if (!frame[key] || goesOn) continue;
-      const loudness = marks?.velocity?.[key] || velocity(key, frame, place, this);
+      const loudness = drawn?.velocity?.[key] || velocity(key, frame, place, this);
       const newNote = this.begin(key, next, { velocity: loudness, late, part }, isGiven);
       if (model.kit) this.end(newNote, next + 1); /* a hit is not held */
     }
@@ -102,7 +104,7 @@ class NotePlayer extends Player {
 
   end(note, last) {
     note.last = last;
-    note.voice.release(this.timeOf(last));
+    note.voice?.release(this.timeOf(last));
     note.voice = null;
   }
 

@@ -19,6 +19,7 @@ from seqmodel.media.music.parts import DRUMS
 from seqmodel.media.music.writing import FINE_DIVISION, delays, frames_late
 from seqmodel.media.words import epochs_text
 from seqmodel.outputs.notes import NotesOutput
+from seqmodel.outputs.registry import output_name
 from seqmodel.report.origin import short_path
 from seqmodel.report.page.charts import SeriesStyles
 from seqmodel.report.page.markup import (
@@ -73,6 +74,8 @@ def export_page(
     """
     if temperature not in TEMPERATURES:
         raise UsageError(f"--temperature goes from 0 to 2 in steps of 0.05, not {temperature:g}")
+    if isinstance(run.model.output, NotesOutput) and not isinstance(run.frame, PianoRollFrames):
+        raise UsageError(f"{run.folder} was trained on {run.frame.medium}, which has no page")
     kind, blocks, tempos, drums = "sound", {"sound"}, dict[str, int](), False
     content: dict[str, Any] = {}
     if isinstance(run.model.output, NotesOutput):
@@ -84,8 +87,9 @@ def export_page(
         content = {"grid": _grid(frame), "kit": frame.kit, **_marks(frame)}
     drawing = program(run.model, voices=kind == "piano")
     if drawing is None:
+        output = output_name(run.config, run.frame)
         raise UsageError(
-            f"{run.folder} has the output {run.config.output}, which a page cannot play: "
+            f"{run.folder} has the output {output}, which a page cannot play: "
             "use `seqmodel sample` to draw from it"
         )
     folder = run.folder.with_suffix("") if run.folder.is_file() else run.folder  # a zip's name
