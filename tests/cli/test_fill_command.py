@@ -244,8 +244,13 @@ def test_a_continued_file_is_kept(call, request, band, which):
     options = ("--run", run, "--prime", band, "--length", 24, "--temperature", 5)
     kept = call_ok("sample", "o.mid", *options, "--prime-frames", 10, "--include-prime")
     alone = call_ok("sample", "alone.mid", *options)
+    moved = call_ok("sample", "m.mid", *options, "--include-prime", "--transpose", 3)
     call_ok("sample", "all.mid", *options, "--include-prime")
-    for lines, key in ((kept.err, ", and is written in its own key\n"), (alone.err, "\n")):
+    for lines, key in (
+        (kept.err, ", and is written in its own key\n"),
+        (moved.err, ", and is written in the key asked for\n"),
+        (alone.err, "\n"),
+    ):
         assert (f"its tonic to C as in training{key}" in lines) == (which == "struck_run")
     before, cut, whole = (mido.MidiFile(name) for name in (band, "o.mid", "all.mid"))
     for number, track in enumerate(before.tracks):

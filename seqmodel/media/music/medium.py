@@ -262,7 +262,8 @@ class Music(Medium):
         if unused and any(parts.values()):  # or there is no train
             names = ", ".join(unused)
             remarks.append(
-                f"no note in train belongs to {names}; `seqmodel inspect FILE` lists a file's parts"
+                f"no note in train belongs to {names}: no track does, or other parts have the same "
+                "keys; `seqmodel inspect FILE` lists a file's parts"
             )
         key = "" if "kit" in manifest["frame"] else ", in any key"
         for split, shares in manifest.get("copies", {}).items():

@@ -274,7 +274,7 @@ class MusicSampling(Sampling):
         unknown = frame.marked_size - read.frames.shape[1]  # of marks
         read.frames = np.pad(read.frames, ((0, 0), (0, unknown)))
         if read.transposed:
-            written = ", and is written in its own key" if request.include_prime else ""
+            written = f", and is written in {read.key}" if request.include_prime else ""
             self.remarks.append(
                 f"{path} was transposed by {read.transposed:+d} semitones, its tonic to C as in "
                 f"training{written}"
@@ -341,6 +341,7 @@ class ReadFile:
         frames: the same, without onsets if the run has none.
         placed, score: of a MIDI file, else None.
         transposed: semitones by which it was transposed to move its tonic to C.
+        key: that in which it is written, in words.
         tempo: beats per minute: its first, or else the usual one.
         metre: (frame, metre) of each time signature: the one asked for, or its own.
     """
@@ -349,6 +350,8 @@ class ReadFile:
         self, option: str, path: Path, frame: PianoRollFrames, options: Mapping[str, Any]
     ) -> None:
         self.path, self.transposed = path, 0
+        asked = options.get("key") or options.get("transpose")
+        self.key = "the key asked for" if asked else "its own key"
         self.tempo = frame.tempo or DEFAULT_BPM
         self.score: Score | None = None
         self.placed: PlacedNotes | None = None
@@ -448,7 +451,7 @@ class FilledPiece(ReadFile):
         remarks = {
             f"is read with repairs: {', '.join(score.remarks)}": score.remarks,
             f"was transposed by {self.transposed:+d} semitones, its tonic to C as in training, and "
-            "is written in its own key": self.transposed,
+            f"is written in {self.key}": self.transposed,
         }
         lost = {
             "has notes off the keyboard, moved there by octaves": not frame.kit and off_keys.any(),

@@ -446,7 +446,8 @@ def test_parts_of_one_track_go_by_their_instruments(tmp_path):
     remarks = MUSIC.prepare_remarks(manifest)
     assert (
         remarks[0]
-        == "no note in train belongs to banjo, flute; `seqmodel inspect FILE` lists a file's parts"
+        == "no note in train belongs to banjo, flute: no track does, or other parts have the same "
+        "keys; `seqmodel inspect FILE` lists a file's parts"
     )
     without_train = {**manifest, "parts": dict.fromkeys(manifest["parts"], 0)}
     assert MUSIC.prepare_remarks(without_train) == remarks[1:]
