@@ -11,12 +11,13 @@ import torch
 from playing import drawn, sampled
 
 from seqmodel import config, model
-from seqmodel.errors import SeqmodelError
+from seqmodel.errors import SeqmodelError, UsageError
 from seqmodel.evaluation.likelihood import likelihood
 from seqmodel.export.onnx.model import export_graph
 from seqmodel.outputs import registry
 from seqmodel.outputs.draws import NotesDraw, below
 from seqmodel.runs.folder import load_run
+from seqmodel.sampling.filling import Filler
 from seqmodel.sampling.sampler import Sampler
 
 
@@ -96,6 +97,8 @@ def test_both_train_evaluate_sample_and_play_on_a_page(
     compiled = [sampled(run, 1, 0, temperature) for temperature in (1, 0.5, 0)]
     assert Sampler(run.model).is_compiled
     assert compiled == plain
+    with pytest.raises(UsageError, match="cannot fill"):
+        Filler(run.model, particles=4)
     chrome = request.getfixturevalue("chrome")  # which skips the rest where there is none
     chrome.open(page)
     assert compiled == [drawn(chrome, 1, 0, temperature) for temperature in (1, 0.5, 0)]
