@@ -209,30 +209,6 @@ def test_learned_marks_are_played_and_saved(chrome, tmp_path, make_run, write_pa
         assert sorted(saved) == of_part != []
 
 
-def test_what_was_given_or_has_rung_is_left_alone(chrome, tmp_path, make_run, write_page):
-    """Guards an opening's notes moved by marks drawn for it, and hits repeated after a pause."""
-    chrome.open(write_page(make_run(tmp_path, model="tied", unit="gru", onsets=True, **MARKS)))
-    marks = "{ velocity: { 40: 9 }, timing: { 40: 0.4 }, part: { 40: 2 } }"
-    frame = "Float64Array.from({ length: 176 }, (_, k) => k % 88 === 40)"
-    drawn = (
-        f"{{ frame: {frame}, marks: {marks}, number: 0, place: 0, given: Array(88).fill(true) }}"
-    )
-    chrome.run(f"(mute(), page.player.restart(1n), page.player.play({drawn}), 0)")
-    ((late, part, velocity),) = chrome.run(
-        "page.player.notes.map((n) => [n.late, n.part, n.velocity])"
-    )
-    assert (late, part) == (0, 0)
-    assert velocity > 50
-    held = "({ key: 15, first: 0, last: null, late: 0, velocity: 7 + part, part })"
-    strike = "(pitch, velocity) => (struck.push(velocity), { release() {} })"
-    chrome.run(
-        f"""(page.player.restart(1n), page.player.notes.push(...[1, 2].map((part) => {held})),
-        window.struck = [], page.sound.strike = {strike}, page.player.start(),
-        page.player.stop(), 0)"""
-    )
-    assert chrome.run("struck") == [8]
-
-
 def test_an_opening_by_computer_keys_is_continued(chrome, tmp_path, piano, page):
     chrome.open(page)
     chrome.play_until(3)

@@ -99,23 +99,6 @@ def test_a_files_length_can_be_given_in_whole_seconds(tmp_path):
     assert FilledPiece(path, PLAIN, {"time": "2:4"}).remarks == []
 
 
-@pytest.mark.parametrize(
-    ("drums", "pitched", "kit", "lost"),
-    [
-        ([36], [60], False, ["has drums, which are dropped"]),
-        ([], [60], False, []),
-        ([36, 20], [], True, ["has drums on keys without a sound, which are dropped"]),
-        ([36], [60], True, ["has notes besides drums, which are dropped"]),
-    ],
-)
-def test_what_a_fill_drops_is_told(tmp_path, drums, pitched, kit, lost):
-    hits = notes([(0, 120, key) for key in drums], channel=9)
-    path = save(tmp_path / "a.mid", [hits, notes([(0, 480, key) for key in pitched])])
-    frame = replace(PLAIN, kit=kit, drums=kit)
-    remarks = [each for each in FilledPiece(path, frame, {"bars": "1"}).remarks if "drop" in each]
-    assert remarks == [f"{path} {what}" for what in lost]
-
-
 def test_notes_and_what_lies_below_above_and_between(melody):
     assert (np.flatnonzero(free_of(melody, notes="C4").all(0)) + 21).tolist() == [60]
     free = free_of(melody, notes="C4:Eb5")

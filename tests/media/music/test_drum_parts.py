@@ -21,7 +21,7 @@ from seqmodel.media.music.grid import Grid
 from seqmodel.media.music.medium import MUSIC
 from seqmodel.media.music.original import Original
 from seqmodel.media.music.parts import DRUMS as DRUM_PART
-from seqmodel.media.music.sampling import MusicSampling
+from seqmodel.media.music.sampling import FilledPiece, MusicSampling
 from seqmodel.media.music.writing import listen, midi_bytes, write_music
 from seqmodel.media.samples import SampleRequest
 
@@ -202,3 +202,20 @@ def test_a_silent_piece_is_not_shown_as_a_kits(tmp_path):
     silence = np.zeros((8, 88), np.uint8)
     (tmp_path / "a.mid").write_bytes(midi_bytes(silence, BEATS.grid, tempo_bpm=120))
     assert load_to_show(tmp_path / "a.mid", {}).frames.shape == (8, 176)
+
+
+@pytest.mark.parametrize(
+    ("drums", "pitched", "kit", "lost"),
+    [
+        ([36], [60], False, ["has drums, which are dropped"]),
+        ([], [60], False, []),
+        ([36, 20], [], True, ["has drums on keys without a sound, which are dropped"]),
+        ([36], [60], True, ["has notes besides drums, which are dropped"]),
+    ],
+)
+def test_what_a_fill_drops_is_told(tmp_path, drums, pitched, kit, lost):
+    hits = notes([(0, 120, key) for key in drums], channel=9)
+    path = save(tmp_path / "a.mid", [hits, notes([(0, 480, key) for key in pitched])])
+    frame = PianoRollFrames(Grid.of_beats(4), kit=kit, drums=kit)
+    remarks = [each for each in FilledPiece(path, frame, {"bars": "1"}).remarks if "drop" in each]
+    assert remarks == [f"{path} {what}" for what in lost]
