@@ -175,12 +175,12 @@ class FrameDefinition(Protocol):
     """Whether a frame's first half says which notes sound and its second which begin."""
     marks: Mapping[str, "Levels"] = MappingProxyType({})
     """The levels in train of the notes' stored marks, a subset of `marks.MARKS` in order."""
+    drum_keys: Mapping[int, int] = MappingProxyType({})
+    """How often drums that are parts hit each of their keys in train, by MIDI number."""
     known_labels: KnownLabels = MappingProxyType({})
     """The labels of pieces that models can be conditioned on; the same for all kinds of frames."""
     rate: int = 0
     """Samples per second; 0 if the values are not samples."""
-    longest_chord: int | None = None
-    """Frames of the longest chord in train; None if unknown, or if there are no chords."""
     longest_pause: int | None = None
     """Samples that 99 % of the pauses in train do not exceed; None if unknown, or without any."""
     mean: float = 0.0
@@ -192,6 +192,16 @@ class FrameDefinition(Protocol):
     def kind(self) -> str:
         """A name for these frames, such as the medium's."""
         return self.medium
+
+    @property
+    def drum_parts(self) -> Sequence[int]:
+        """Which of the parts, from 0 on, are drums, if `drum_keys` are known."""
+        return ()
+
+    @property
+    def longest_hold(self) -> int | None:
+        """How many frames a chord may last; None if unknown, or if there are no chords."""
+        return None
 
     @property
     def variants(self) -> range:

@@ -13,6 +13,7 @@ from seqmodel.media.labels import column_count
 from seqmodel.media.registry import medium_of
 from seqmodel.model.encoder import Encoder
 from seqmodel.model.marks import Marks
+from seqmodel.model.notes import absolute_pitch
 from seqmodel.model.sequence import SequenceModel
 from seqmodel.outputs.notes import note_count
 from seqmodel.outputs.registry import output_class
@@ -127,8 +128,11 @@ def build_model(config: Config, frame: FrameDefinition) -> SequenceModel:
         built.limit_ends(config.hidden + columns + encoder.end_skip_size)
     marks = None
     if frame.marks:
-        read = {"by_part": config.by_part, "nearby": config.nearby}
-        marks = Marks(h_size, frame.marks, note_count(frame), encoder.rows, **read)
+        pitch = absolute_pitch(note_count(frame), frame.drum_keys)
+        marks = Marks(
+            h_size, frame.marks, pitch, encoder.rows, by_part=config.by_part, nearby=config.nearby,
+            drums=frame.drum_parts,
+        )  # fmt: skip
     return SequenceModel(encoder, unit, built, config.dropout, marks, labels)
 
 

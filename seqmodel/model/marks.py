@@ -11,7 +11,7 @@ a function of the past and of lower notes in the same frame, likelihoods are exa
 depend on levels, so marks do not change the likelihood of frames.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -25,7 +25,6 @@ from seqmodel.kernels.run.signature import NEW
 from seqmodel.kernels.run.threads import run, thread_count
 from seqmodel.media.marks import Levels
 from seqmodel.model.marks_kernel import HELD, UNKNOWN, levels_kernel, sizes, tables
-from seqmodel.model.notes import PITCH, absolute_pitch
 
 HIDDEN = 32
 Levelled = Mapping[str, Tensor]
@@ -36,10 +35,13 @@ class Marks(nn.ModuleDict):
     """The `MarkOutput` of each mark, in order; their memories (B, M) lie side by side."""
 
     def __init__(
-        self, h_size: int, marks: Mapping[str, Levels], notes: int, rows: int, *, by_part: bool,
-        nearby: bool,
+        self, h_size: int, marks: Mapping[str, Levels], pitch: Tensor, rows: int, *, by_part: bool,
+        nearby: bool, drums: Sequence[int] = (),
     ) -> None:  # fmt: skip
         """`rows` is the number of rows of h per piece: one, or one for each note.
+
+        `pitch` (D, V) encodes each note's absolute pitch. With parts that are `drums`, from 0 on,
+        its last column says how often drums hit the key.
 
         With `by_part`, the marks after the part also read the levels of the note's own part; with
         `nearby`, levels without names also read what `marks_kernel.write_nearby` gives.
@@ -47,11 +49,13 @@ class Marks(nn.ModuleDict):
         earlier, outputs, part_mark, size = dict[str, int](), dict[str, MarkOutput](), None, 0
         for name, levels in marks.items():
             mark = outputs[name] = MarkOutput(
-                h_size, levels, notes, rows, earlier, part_mark, nearby=nearby and not levels.names
+                h_size, levels, pitch, rows, earlier, part_mark, nearby=nearby and not levels.names
             )
             mark.place = slice(size, size := size + mark.memory_size)
             earlier[name] = len(levels)
             part_mark = name if by_part and levels.names else part_mark
+            if drums and levels.names:
+                mark.start_drums_on_keys(drums)
         super().__init__(outputs)
         self.memory_size = size
 
@@ -102,26 +106,35 @@ class MarkOutput(nn.Module):
     place: slice
 
     def __init__(
-        self, h_size: int, levels: Levels, notes: int, rows: int, earlier: Mapping[str, int],
+        self, h_size: int, levels: Levels, pitch: Tensor, rows: int, earlier: Mapping[str, int],
         part_mark: str | None = None, *, nearby: bool = False,
     ) -> None:  # fmt: skip
-        """`rows` and `nearby` are as in `Marks`, `earlier` the number of levels of earlier marks.
+        """`pitch`, `rows` and `nearby` are as in `Marks`.
 
-        `part_mark` is the one of these whose names each have levels of their own here.
+        `earlier` is the number of levels of each earlier mark, `part_mark` the one of these whose
+        names each have levels of their own here.
         """
         super().__init__()
-        self.levels, self.notes, self.rows = levels, notes, rows
+        self.levels, self.pitch, self.notes, self.rows = levels, pitch, len(pitch), rows
         self.earlier, self.part_mark = dict(earlier), part_mark
         parts, L = 0 if part_mark is None else earlier[part_mark], len(levels)
-        self.sizes = sizes(levels, notes, parts, nearby=nearby)
+        self.sizes = sizes(levels, self.notes, parts, nearby=nearby)
         self.memory_size, K = self.sizes["M"], self.sizes["K"]
-        self.hidden = nn.Linear(h_size + PITCH + sum(earlier.values()) + K, HIDDEN)
+        self.hidden = nn.Linear(h_size + pitch.shape[1] + sum(earlier.values()) + K, HIDDEN)
         self.out = nn.Linear(HIDDEN + K, L)
         for parameter in self.out.parameters():
             nn.init.zeros_(parameter)
         if parts:  # begin with the frequencies in the note's part so far
             nn.init.eye_(self.out.weight.data[:, -L:])
         self.edges = torch.tensor(levels.edges, dtype=torch.int64)
+
+    @torch.no_grad()
+    def start_drums_on_keys(self, drums: Sequence[int]) -> None:
+        """Begin with parts of drums on keys that drums hit, as the last pitch column says."""
+        keys = self.hidden.in_features - self.sizes["K"] - sum(self.earlier.values()) - 1
+        self.hidden.weight[0] = 0
+        self.hidden.weight[0, keys], self.hidden.bias[0] = 10.0, -1.0  # off them this unit is -0.8
+        self.out.weight[[*drums], 0] = 3.0
 
     def levels_of(self, frames: Tensor, numbers: Tensor) -> Tensor:
         """(T, B, D) int64 on the CPU: the level, from 1 on, of each struck note.
@@ -158,7 +171,7 @@ class MarkOutput(nn.Module):
     ) -> Tensor:
         """What notes (N,) read besides features: rows of h (T, B R, H), pitches, earlier marks."""
         row = (t * h.shape[1] + piece * self.rows + note * (self.rows > 1)).to(h.device)
-        read = [h.reshape(-1, h.shape[2]).index_select(0, row), absolute_pitch(self.notes)[note]]
+        read = [h.reshape(-1, h.shape[2]).index_select(0, row), self.pitch[note]]
         for name, count in self.earlier.items():
             known = torch.zeros(len(note), 1 + count)
             if name in earlier:
@@ -194,14 +207,14 @@ class MarkOutput(nn.Module):
         weights = {
             "weight": self.hidden.weight, "shift": self.hidden.bias,
             "out": self.out.weight, "bias": self.out.bias,
-            "pitches": absolute_pitch(self.notes),
+            "pitches": self.pitch,
         }  # fmt: skip
         parts = torch.zeros(*levels.shape[1:], dtype=torch.int64)
         if self.part_mark is not None:
             parts = levels[[*self.earlier].index(self.part_mark)]
         return self._constants(torch.float64) | {
             "T": levels.shape[1], "B": 1, "N": 1, "Q": levels.shape[0], "own": own,
-            "J": HIDDEN, "R": self.rows, "E": sum(counts), "V": PITCH,
+            "J": HIDDEN, "R": self.rows, "E": sum(counts), "V": self.pitch.shape[1],
             "all_levels": levels, "levels": levels[own], "parts": parts,
             "starts": torch.zeros(1, dtype=torch.int64),
             "offsets": torch.tensor([sum(counts[:k]) for k in range(levels.shape[0])]),

@@ -1,6 +1,8 @@
 """The inputs of the tied model's unit: the past as seen from each note."""
 
+from collections.abc import Mapping
 from functools import cache
+from types import MappingProxyType
 from typing import Any, Self
 
 import numpy as np
@@ -16,6 +18,7 @@ from seqmodel.kernels.run.calls import ITEMSIZE, Arena, text_call
 from seqmodel.kernels.run.signature import NEW, Array, Signature
 from seqmodel.kernels.run.threads import Kernel, compile_text, run, thread_count
 from seqmodel.media.definitions import FrameDefinition
+from seqmodel.media.music.grid import PIANO
 from seqmodel.model.ages import (
     AGES,
     UNCHANGED,
@@ -47,8 +50,6 @@ FROZEN = 48
 """The most frames for which one frame is held when windows are read with noise."""
 FREEZE_SHARE = 0.5
 """The share of windows with a held frame, as a multiple of the noise."""
-PITCH = BUMPS + OCTAVE
-"""Numbers that encode a note's absolute pitch: the smooth functions and its pitch class."""
 
 
 class NoteEncoder(nn.Module, Encoder):
@@ -57,9 +58,9 @@ class NoteEncoder(nn.Module, Encoder):
     The inputs of note n follow Johnson (2017), "Generating polyphonic music using tied parallel
     networks": which of the notes n - 12 to n + 12 sounded in the previous frame; how many notes of
     each pitch class did, counted from n; how many in total, divided by 12; and the note's absolute
-    pitch, as smooth functions of n and as one of 12 classes. With `onsets` (see `outputs.notes`)
-    also which of the notes n - 12 to n + 12 were struck. Apart from absolute pitch, transposed
-    music thus gives the same inputs in shifted rows.
+    pitch, see `absolute_pitch`. With `onsets` (see `outputs.notes`) also which of the notes n - 12
+    to n + 12 were struck. Apart from absolute pitch, transposed music thus gives the same inputs in
+    shifted rows.
 
     The unit and the output also read:
 
@@ -97,11 +98,12 @@ class NoteEncoder(nn.Module, Encoder):
         hits: bool = False,
         rests: bool = False,
         first_change: bool = False,
+        drum_keys: Mapping[int, int] = MappingProxyType({}),
     ) -> None:
         """`hits`: every sounding note is struck in every frame; `first_change`: the output predicts
-        changes, see `outputs.first_change`."""
+        changes, see `outputs.first_change`; `drum_keys` are those of the frame definition."""
         super().__init__()
-        self.rows, self.onsets = notes, onsets
+        self.rows, self.onsets, self.pitch = notes, onsets, absolute_pitch(notes, drum_keys)
         self.ages, self.motifs, self.echo = ages, motifs, echo
         self.clock, self.noise, self.hits, self._initial_noise = clock, noise, hits, noise
         self.rests, self.first_change = rests, first_change
@@ -113,7 +115,7 @@ class NoteEncoder(nn.Module, Encoder):
         # What an end may depend on: ages and motifs identify single pieces, and few pieces end.
         self.end_skip_size = echo_inputs + time_size if ages or motifs else None
         self.skip_size = echo_inputs + time_size + AGES * ages + MOTIFS * motifs
-        note_inputs = FRAME_INPUTS + PITCH + (WINDOW if onsets else 0) + len(UNCHANGED) * rests
+        note_inputs = FRAME_INPUTS + self.pitch.shape[1] + WINDOW * onsets + len(UNCHANGED) * rests
         self.input_size = note_inputs + self.skip_size
         self._frame_size = 2 * notes if onsets else notes
         counts_frames = clock is not None or has_bars
@@ -137,6 +139,7 @@ class NoteEncoder(nn.Module, Encoder):
             hits=only_hits(frame),
             rests=config.rests,
             first_change=bool(config.first_change),
+            drum_keys=frame.drum_keys,
         )
 
     def start_at(self, train: Split) -> None:
@@ -224,7 +227,7 @@ class NoteEncoder(nn.Module, Encoder):
             "T": T, "B": B, "D": self.rows, "K": self._memory_size, "rows": len(table),
             "memory": memory, "table": table.to(dtype),
             "held": None if held is None else held.to("cpu", dtype),
-            "pitch": absolute_pitch(self.rows).to(dtype),
+            "pitch": self.pitch.to(dtype),
             "scales": count_scales().to(dtype) if self.motifs else None,
         }  # fmt: skip
 
@@ -236,14 +239,15 @@ class NoteEncoder(nn.Module, Encoder):
             "clock": clock.size if clock else 0, "period": clock.period if clock else 1,
             "use_held": clock is not None and clock.held is not None, "inputs": self.input_size,
             "words": words_of(self._frame_size), "shared": self._shared, "rests": self.rests,
-            "hits": self.hits,
+            "hits": self.hits, "pitches": self.pitch.shape[1],
         }  # fmt: skip
-        signature = _signature(self.onsets, constants["clock"], self.input_size)
+        sizes = constants["clock"], self.pitch.shape[1], self.input_size
+        signature = _signature(self.onsets, *sizes)
         return compile_text(signature, itemsize, read_pieces, over="B", **constants)
 
 
 @cache
-def _signature(onsets: bool, clock: int, inputs: int) -> Signature:
+def _signature(onsets: bool, clock: int, pitches: int, inputs: int) -> Signature:
     return Signature(
         "note_inputs",
         ("T", "B", "D", "K", "rows"),
@@ -252,7 +256,7 @@ def _signature(onsets: bool, clock: int, inputs: int) -> Signature:
             Array("memory", ("B", "K"), torch.int64, optional=True),
             Array("table", ("rows", f"{clock}")),
             Array("held", (f"{MAX_HELD}",), optional=True),
-            Array("pitch", ("D", f"{PITCH}")),
+            Array("pitch", ("D", f"{pitches}")),
             Array("scales", ("2", f"{COUNT_SUMS}"), optional=True),
             Array("x", ("T", "B * D", f"{inputs}")),
             Array("work", ("B", f"2 * D + {6 * OCTAVE}")),
@@ -261,13 +265,21 @@ def _signature(onsets: bool, clock: int, inputs: int) -> Signature:
     )
 
 
-@cache
-def absolute_pitch(notes: int) -> Tensor:
-    """(D, PITCH): bell curves over the notes, as far apart as they are wide, then pitch classes."""
+def absolute_pitch(notes: int, drum_keys: Mapping[int, int] = MappingProxyType({})) -> Tensor:
+    """(D, V): bell curves over the notes, as far apart as they are wide, then pitch classes.
+
+    With `drum_keys` also how often drums hit the key in train: the logarithm of the number of hits,
+    from 0 to 1. Shared weights would otherwise put a kit's rhythms on any keys.
+    """
     note = torch.arange(notes).unsqueeze(1)
     centres = torch.linspace(0, notes - 1, BUMPS, dtype=torch.float64)
     bumps = torch.exp(-0.5 * ((note - centres) * (BUMPS / notes)) ** 2)
-    return torch.cat([bumps, (note % OCTAVE == torch.arange(OCTAVE)).double()], 1)
+    parts = [bumps, (note % OCTAVE == torch.arange(OCTAVE)).double()]
+    if drum_keys:
+        hits = [[drum_keys.get(key, 0)] for key in PIANO[:notes]]
+        logs = torch.tensor(hits, dtype=torch.float64).log1p()
+        parts.append(logs / logs.max())
+    return torch.cat(parts, 1)
 
 
 # ---- texts of `kernels.code.language` -----------------------------------------------------------
@@ -284,7 +296,7 @@ def read_pieces(f: Any, first: Any, last: Any) -> None:  # noqa: PLR0912
     `hits` is as in `NoteEncoder`.
     """
     halves = 2 if f.onsets else 1
-    unchanged_start = FRAME_INPUTS + PITCH + (WINDOW if f.onsets else 0)
+    unchanged_start = FRAME_INPUTS + f.pitches + (WINDOW if f.onsets else 0)
     echo_start = unchanged_start + (len(UNCHANGED) if f.rests else 0)
     time_start = echo_start + f.echo
     time_size = f.clock + (BARS if f.bars else 0)
@@ -368,6 +380,6 @@ def read_frame(f: Any, frame: Any, x: Any, work: Any) -> None:
         copy(work[n:], out, WINDOW)
         copy(classes[n % OCTAVE :], out[WINDOW:], OCTAVE)
         out[WINDOW + OCTAVE] = count / OCTAVE
-        copy(f.pitch[n * PITCH :], out[FRAME_INPUTS:], PITCH)
+        copy(f.pitch[n * f.pitches :], out[FRAME_INPUTS:], f.pitches)
         if f.onsets:
-            copy(struck[n:], out[FRAME_INPUTS + PITCH :], WINDOW)
+            copy(struck[n:], out[FRAME_INPUTS + f.pitches :], WINDOW)

@@ -104,18 +104,19 @@ class Sampler:
         """Draw one piece of `length` frames, or fewer if the model predicts when pieces end.
 
         `number` distinguishes pieces with the same seed; `prime` and `shortest` are as in `draw`.
-        With `freeze` music also ends when it has frozen, but not before frame `shortest`; of sound
-        another piece begins there.
+        With `freeze` music also ends when it has frozen, but not before frame `shortest`, and not
+        at all before `Freeze.least`; of sound another piece begins there.
         """
         uniforms = Uniforms(seed, number)
         later = uniforms.split()
+        if isinstance(freeze, Freeze):
+            shortest = max(shortest, freeze.least)
+            freeze = freeze._replace(piece=max(freeze.piece, shortest))
         frames = self.draw(uniforms, prime=prime, shortest=shortest)
         if isinstance(freeze, Pause):
             piece = DrawnPiece(frames, length)
             piece.cut_pauses(freeze, self.draw, later)
             return piece
-        if freeze is not None:
-            freeze = freeze._replace(piece=max(freeze.piece, shortest))
         return DrawnPiece(frames, length, freeze)
 
     def with_marks(
@@ -248,13 +249,19 @@ class Freeze(NamedTuple):
 
     That chord is cut to the length of the longest. Most are last chords after which a model that
     has seen few ends missed its own, and would hold on. Pieces shorter than train's shortest do not
-    end like this, because in the middle of a piece a chord that is too long does little harm.
+    end like this, because in the middle of a piece a chord that is too long does little harm. And
+    no piece ends before half of that: such ends are mistakes of models that have seen few.
     """
 
     chord: int
-    """Frames of the longest chord in train."""
+    """Frames that a chord may last, see `FrameDefinition.longest_hold`."""
     piece: float
-    """Frames of its shortest piece."""
+    """Frames of train's shortest piece."""
+
+    @property
+    def least(self) -> float:
+        """Frames before which no piece ends."""
+        return self.piece // 2
 
     @classmethod
     def of(cls, run: Run) -> "Self | Pause | None":
@@ -265,7 +272,7 @@ class Freeze(NamedTuple):
                 return None
             samples = max(frame.longest_pause, round(ALLOWED_PAUSE_SECONDS * frame.rate))
             return Pause(frame.pause_level / FULL_SCALE, -(-samples // frame.frame_size))
-        chord = frame.longest_chord
+        chord = frame.longest_hold
         clock = encoder.clock if isinstance(encoder, NoteEncoder) else None
         piece = None if clock is None else clock.shortest
         return cls(chord, piece) if run.config.end and chord and piece else None

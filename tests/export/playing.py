@@ -19,6 +19,7 @@ MARKS = {
         "timing": Levels((54, 64, 74), (40.0, 60.0, 69.0, 127.0)),
     },
     "programs": (73, DRUMS),
+    "drum_keys": {36: 40, 42: 90},
 }
 CLOCK = """window.requestAnimationFrame = (draw) => setTimeout(draw, 50);
 window.cancelAnimationFrame = clearTimeout;

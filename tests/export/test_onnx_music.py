@@ -155,10 +155,10 @@ MARKED = {
 @pytest.fixture(scope="module", params=MARKED)
 def marked(request):
     """A run that has learned marks, and its session."""
-    marks = MARKS["marks"]
+    marks = MARKS
     if request.param == "only velocity":
-        marks = {"velocity": marks["velocity"]}
-    frame = replace(music_frames(onsets=True), marks=marks, programs=MARKS["programs"])
+        marks = {"marks": {"velocity": MARKS["marks"]["velocity"]}}
+    frame = replace(music_frames(onsets=True), **marks)
     run = run_of(frame, **MARKED[request.param])
     return run, Session(run)
 

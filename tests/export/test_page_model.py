@@ -12,6 +12,7 @@ from playing import FRAMES, MARKS, OWN, drawn, sampled
 from seqmodel.errors import SeqmodelError
 from seqmodel.kernels.uniforms import Uniforms
 from seqmodel.media.music.frames import marks_in, with_onsets
+from seqmodel.media.music.grid import MIN_TEMPO
 from seqmodel.sampling.filling import Filler
 from seqmodel.sampling.sampler import Freeze, Sampler
 
@@ -160,7 +161,7 @@ def test_a_piece_ends_where_it_freezes(chrome, tmp_path, make_run, write_page):
     run = make_run(tmp_path, **MODELS["default"])
     run.model.encoder.clock.lengths[0] = 2
     for chord, length in ((1, 2), (3, 4)):
-        run = replace(run, frame=replace(run.frame, longest_chord=chord))
+        run = replace(run, frame=replace(run.frame, longest_chord=chord, tempo=MIN_TEMPO))
         chrome.open(write_page(run))
         ours = drawn(chrome, 6, 0, 0)
         assert len(ours) == length
@@ -175,7 +176,7 @@ def test_hits_that_are_struck_again_are_no_chord_that_is_held(chrome, tmp_path,
     """Guards against drums that end as soon as two frames have the same hits."""
     run = make_run(tmp_path, **TIED, unit="lstm", kit=True, end=True)
     run.model.encoder.clock.lengths[0] = 2
-    run = replace(run, frame=replace(run.frame, longest_chord=1))
+    run = replace(run, frame=replace(run.frame, longest_chord=1, tempo=MIN_TEMPO))
     chrome.open(write_page(run))
     ours = drawn(chrome, 4, 0, 0.2)
     assert ours == sampled(run, 4, 0, 0.2)

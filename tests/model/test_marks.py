@@ -15,6 +15,7 @@ from seqmodel.media.marks import Levels
 from seqmodel.media.music.frames import marks_in, with_onsets
 from seqmodel.model.marks import MarkOutput, Marks
 from seqmodel.model.marks_kernel import HELD, TO_DRAW, UNKNOWN
+from seqmodel.model.notes import absolute_pitch
 from seqmodel.sampling.sampler import Sampler
 from seqmodel.training.update import window_loss
 
@@ -38,7 +39,7 @@ def velocity_of(frames):
 def random_output(kind=LEVELS, earlier=None, *, rows=7, nearby=True):
     torch.manual_seed(4)
     parts = next(iter(earlier or ()), None)
-    output = MarkOutput(3, kind, 7, rows, earlier or {}, parts, nearby=nearby)
+    output = MarkOutput(3, kind, absolute_pitch(7), rows, earlier or {}, parts, nearby=nearby)
     output = output.double()
     for weight in output.parameters():
         torch.nn.init.normal_(weight, std=0.4)
@@ -63,8 +64,24 @@ def test_notes_that_sound_on_are_held():
     frames[1, 0, 0] = 1  # the first sounds on
     numbers = torch.zeros(3, 1, 2)
     numbers[0, 0, 1] = 55
-    levels = MarkOutput(1, LEVELS, 2, 1, {}).levels_of(frames, numbers)
+    levels = MarkOutput(1, LEVELS, absolute_pitch(2), 1, {}).levels_of(frames, numbers)
     assert levels[:, 0].tolist() == [[UNKNOWN, 2], [HELD, 0], [0, 0]]
+
+
+def test_a_new_model_has_drums_on_their_keys():
+    """Guards hits on keys that drums of train never have, from models that have learned little."""
+    torch.manual_seed(1)
+    pitch = absolute_pitch(88, {36: 400, 42: 3})
+    marks = Marks(3, {"part": NAMED}, pitch, 88, by_part=True, nearby=True, drums=[1])
+    levels = torch.zeros(1, 3, 88, dtype=torch.int64)
+    for piece, key in enumerate((36, 42, 37)):
+        levels[0, piece, key - 21] = 2
+    nats, _ = marks.score(
+        torch.zeros(1, 3 * 88, 3), {"part": levels}, marks.start(torch.ones(1), 3)
+    )
+    often, rarely, never = nats["part"].exp().tolist()
+    assert often < rarely < len(NAMED) / 2
+    assert never > 5 * len(NAMED)
 
 
 def features_by_definition(levels, kind, parts, *, nearby):
@@ -220,7 +237,9 @@ def test_levels_are_drawn_by_what_they_cost(temperature, rows, kind):
 def test_all_marks_together_sum_to_one_and_later_ones_read_earlier():
     """Guards against a mark that reads a later one, or the earlier ones of another note."""
     torch.manual_seed(4)
-    both = Marks(3, {"part": NAMED, "velocity": LEVELS}, 7, 7, by_part=True, nearby=True)
+    both = Marks(
+        3, {"part": NAMED, "velocity": LEVELS}, absolute_pitch(7), 7, by_part=True, nearby=True
+    )
     both = both.double()
     for weight in both.parameters():
         torch.nn.init.normal_(weight, std=0.4)
@@ -287,7 +306,9 @@ def test_where_a_piece_is_cut_does_not_matter(kind):
 
 def test_all_marks_remember_what_is_before_a_cut():
     torch.manual_seed(4)
-    both = Marks(3, {"part": NAMED, "velocity": LEVELS}, 7, 7, by_part=True, nearby=True).double()
+    both = Marks(
+        3, {"part": NAMED, "velocity": LEVELS}, absolute_pitch(7), 7, by_part=True, nearby=True
+    ).double()
     h = torch.randn(8, 14, 3, dtype=torch.float64)
     levels = {name: random_levels(8, 2, 7, seed=k) for k, name in enumerate(both)}
     _, whole = both.score(h, levels, both.start(h, 2))

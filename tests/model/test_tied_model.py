@@ -13,7 +13,7 @@ from seqmodel.media.registry import medium_of, presets_of_kind
 from seqmodel.model import notes, sequence
 from seqmodel.model.build import build_model, with_sizes
 from seqmodel.model.encoder import Past
-from seqmodel.model.notes import FRAME_INPUTS, PITCH, NoteEncoder
+from seqmodel.model.notes import FRAME_INPUTS, NoteEncoder, absolute_pitch
 
 pytestmark = pytest.mark.usefixtures("unoptimised")
 
@@ -43,7 +43,8 @@ def test_a_note_reads_the_frame_before(notes, onsets, dtype):
     """The definition, note by note: a window, pitch classes counted from n, a count."""
     random = torch.Generator().manual_seed(2)
     past = (torch.rand(3, notes * (1 + onsets), generator=random) < 0.3).double()
-    encoder = NoteEncoder(notes, onsets=onsets)
+    drum_keys = {21 + notes // 2: 5}
+    encoder, pitches = NoteEncoder(notes, onsets=onsets, drum_keys=drum_keys), 8 + 12 + 1
     ours = encoder.encode_next(Past(past.to(dtype))).inputs.view(3, notes, -1)
     frames, struck = past[:, :notes], past[:, notes:].tolist()
     for k, frame in enumerate(frames.tolist()):
@@ -57,9 +58,19 @@ def test_a_note_reads_the_frame_before(notes, onsets, dtype):
             assert torch.equal(ours[k, n, :FRAME_INPUTS], expected.to(dtype)), (k, n)
             if onsets:
                 strikes = [0 if m is None else struck[k][m] for m in around]
-                assert ours[k, n, FRAME_INPUTS + PITCH :].tolist() == strikes
-    pitch = ours[:, :, FRAME_INPUTS : FRAME_INPUTS + PITCH]
+                assert ours[k, n, FRAME_INPUTS + pitches :].tolist() == strikes
+    pitch = ours[:, :, FRAME_INPUTS : FRAME_INPUTS + pitches]
     assert (pitch[0] == pitch[2]).all()
+    assert torch.equal(pitch[0], absolute_pitch(notes, drum_keys).to(dtype))
+
+
+def test_notes_read_how_often_drums_hit_their_keys():
+    """Guards against a kit's rhythms on any keys, as weights are shared by all of them."""
+    plain, with_drums = absolute_pitch(88), absolute_pitch(88, {36: 99, 42: 9, 38: 1})
+    expected = np.zeros(88)
+    expected[[36 - 21, 42 - 21, 38 - 21]] = 1, 0.5, np.log(2) / np.log(100)
+    assert torch.equal(with_drums[:, :-1], plain)
+    np.testing.assert_allclose(with_drums[:, -1], expected)
 
 
 KINDS = pytest.mark.parametrize(("onsets", "hits"), [(False, False), (True, False), (False, True)])
@@ -189,7 +200,7 @@ def test_transposing_a_piece_transposes_its_likelihood(output, semitones):
     model = tied(output)
     (time_axis,) = model.layers()
     with torch.no_grad():
-        time_axis.W[:, FRAME_INPUTS : FRAME_INPUTS + PITCH] = 0
+        time_axis.W[:, FRAME_INPUTS : FRAME_INPUTS + model.encoder.pitch.shape[1]] = 0
         if output == "note-unit":  # so that it forgets the lowest note within a few notes
             model.output.unit.U.mul_(0.3)
             model.output.unit.b.add_(2)

@@ -180,6 +180,9 @@ def test_an_end_can_be_put_off_and_forbidden(run, monkeypatch, plain):
     for shortest in (0, 1, 2, 32, 33, 34, 64, 65):
         drawing = Sampler(eager).piece(300, seed=6, shortest=shortest)
         assert len(np.concatenate(list(drawing))) == max(1, shortest)
+        freeze = Freeze(999, 41)  # of train's pieces the shortest has 41 frames
+        drawing = Sampler(eager).piece(300, seed=6, shortest=shortest, freeze=freeze)
+        assert len(np.concatenate(list(drawing))) == max(20, shortest)
     endless = Sampler(run.model).piece(300, seed=6, shortest=math.inf)
     assert len(np.concatenate(list(endless))) == 300
     assert not endless.ended

@@ -31,7 +31,7 @@ from seqmodel.model.motifs import (
     TRIES,
     count_scales,
 )
-from seqmodel.model.notes import PITCH, WINDOW, NoteEncoder, absolute_pitch
+from seqmodel.model.notes import WINDOW, NoteEncoder
 from seqmodel.model.sound.encoder import SoundEncoder
 from seqmodel.model.sound.kernel import (
     adapt,
@@ -100,7 +100,7 @@ def notes(
         _around(g, sounding, D),
         g("Gather", classes, (note + np.arange(OCTAVE)) % OCTAVE, axis=1),
         g.repeated(g.unsqueeze(g.sum(sounding, 1) / float(OCTAVE), 1), frames, D, 1),
-        g.repeated(absolute_pitch(D).numpy(), frames, D, PITCH),
+        g.repeated(encoder.pitch.numpy(), frames, *encoder.pitch.shape),
     ]
     if encoder.onsets:
         parts.append(_around(g, frames[:, D:], D))

@@ -20,7 +20,6 @@ from seqmodel.model.marks_kernel import (
     tables,
     write_strike,
 )
-from seqmodel.model.notes import absolute_pitch
 
 
 def add_marks(g: Graph, marks: Marks, h: Symbol, drawn: Symbol, temperature: Symbol) -> None:
@@ -65,7 +64,7 @@ def _frame(
     """
     D, L = mark.notes, len(mark.levels)
     arrays = {name: table.ravel() for name, table in tables(mark.levels, D).items()}
-    f, pitch = SimpleNamespace(**arrays, **mark.sizes), absolute_pitch(D).numpy()
+    f, pitch = SimpleNamespace(**arrays, **mark.sizes), mark.pitch.numpy()
 
     def memory_of(memory: Symbol) -> View:
         return View(Array(g, memory, [f.M]))

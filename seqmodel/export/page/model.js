@@ -90,7 +90,8 @@ class Model {
     if (this.freeze && this.freezes(frame, before)) return { ended: true };
     this.drawn += 1;
     if (this.pause && this.pauses(frame)) this.beginAnother();
-    const last = this.ended[0] || (this.end && this.drawn >= this.longest);
+    const ended = this.ended[0] && this.drawn >= this.least;
+    const last = ended || (this.end && this.drawn >= this.longest);
     const marks = this.mark(temperature);
     return { frame, marks, ended: Boolean(last) && this.drawn % this.steps === 0 };
   }

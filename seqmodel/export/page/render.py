@@ -160,6 +160,7 @@ def _shape(run: Run) -> dict[str, Any]:
         "onsets": notes is not None and notes.onsets,
         "end": output.end,
         "longest": run.longest_piece * encoder.steps,
+        "least": freeze.least if isinstance(freeze, Freeze) else 0,
         "freeze": limits if notes else None,
         "pause": None if notes else limits,
         "steps": encoder.steps,

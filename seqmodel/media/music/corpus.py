@@ -6,7 +6,7 @@ from bisect import insort
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from operator import add
 from pathlib import Path
@@ -16,10 +16,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from seqmodel.errors import SeqmodelError, SourceError
+from seqmodel.errors import SeqmodelError, SourceError, UsageError
 from seqmodel.media.definitions import Work
 from seqmodel.media.input import read_whole
-from seqmodel.media.marks import MAX_NUMBER, Levels
+from seqmodel.media.marks import MARKS, MAX_LEVELS, MAX_NUMBER, Levels
 from seqmodel.media.music.contents import (
     PULSE_SHARE,
     Contents,
@@ -31,7 +31,6 @@ from seqmodel.media.music.frames import (
     ON_TIME,
     TIMING_PER_FRAME,
     PianoRollFrames,
-    SourceSettings,
     has_onsets,
     is_kit,
     marks_in,
@@ -41,7 +40,9 @@ from seqmodel.media.music.frames import (
     struck,
 )
 from seqmodel.media.music.grid import (
+    HIGHEST_PITCH,
     KIT,
+    LOWEST_PITCH,
     MAX_TEMPO,
     MIDI_SUFFIXES,
     MIN_TEMPO,
@@ -49,10 +50,18 @@ from seqmodel.media.music.grid import (
     ROLL_SUFFIXES,
     STEPS_PER_BEAT,
     Grid,
+    Restrike,
 )
 from seqmodel.media.music.metre import MAX_SIGNATURES, Metre, Metres, infer_metre
 from seqmodel.media.music.midi import Score, begins_like_midi, read_score
-from seqmodel.media.music.parts import DRUM_SHARE, DRUMS, commonest_tracks, parts_of_notes
+from seqmodel.media.music.parts import (
+    DRUM_SHARE,
+    DRUMS,
+    OTHER,
+    commonest_tracks,
+    named_parts,
+    parts_of_notes,
+)
 from seqmodel.media.music.placing import (
     ON_GRID,
     PlacedNotes,
@@ -63,6 +72,18 @@ from seqmodel.media.music.placing import (
 )
 from seqmodel.media.music.published import STATED, Roll, RollFile, read_published
 from seqmodel.media.words import listed, plural
+
+
+@dataclass(frozen=True)
+class SourceSettings:
+    """Settings of `prepare`: frames of MIDI files, and what of them the sources decide.
+
+    "grid": it is theirs, and must agree; "onsets", "pedal": there are none if any are rolls;
+    "tracks": the parts are their commonest.
+    """
+
+    frame: PianoRollFrames
+    from_sources: frozenset[str] = frozenset()
 
 
 class MidiPiece(NamedTuple):
@@ -93,6 +114,61 @@ class PreparedPiece(NamedTuple):
     contents: Contents | None = None
     programs: Mapping[tuple[int, int], int] = MappingProxyType({})
     others: bool = False
+
+
+MARK_OPTIONS = "parts", "tracks", "velocity", "timing"
+"""The options of `prepare` that keep marks."""
+
+PITCHED_OPTIONS = {
+    "transpose_to_c": "drums have no tonic",
+    "onsets": "every hit is an onset",
+    **dict.fromkeys(MARK_OPTIONS, "it is kept of notes alone"),
+    "restrike": "hits have no length",
+    "short_notes": "hits have no length",
+    "pedal": "hits have no length",
+}
+"""The options of `prepare` that mean nothing for a kit, and why."""
+
+
+def settings(options: Mapping[str, Any]) -> SourceSettings:
+    """`Medium.settings`; grid, onsets and pedal that no option states are the sources'."""
+    grid, onsets, pedal = Grid.of_options(options), options.get("onsets"), options.get("pedal")
+    kit = options.get("drums") == "only"
+    if kit:
+        for name, why in PITCHED_OPTIONS.items():
+            if options.get(name):
+                raise UsageError(f"--{name.replace('_', '-')} is not for --drums only: {why}")
+    mark_options = [name for name in MARK_OPTIONS if options.get(name)]
+    if mark_options and onsets is False:
+        raise UsageError(f"--{mark_options[0]} needs onsets: leave out --no-onsets")
+    if {"parts", "tracks"} <= {*mark_options}:
+        raise UsageError("--parts and --tracks exclude each other")
+    names = named_parts(options["parts"]) if "parts" in mark_options else (OTHER,)
+    marks = {"part": Levels.of_names(names)} if {"parts", "tracks"} & {*mark_options} else {}
+    marks |= {name: Levels() for name in MARKS if name in mark_options}
+    restrike: Restrike = options.get("restrike") or "close"
+    # Notes are discarded to get the published rolls, which drop short ones as well.
+    short_notes = options.get("short_notes") or ("keep" if restrike == "close" else "drop")
+    # The pedal is for those that tell a note struck again from one that it holds.
+    strikes = onsets is not False and not kit
+    frame = PianoRollFrames(
+        grid or Grid.of_beats(STEPS_PER_BEAT),
+        restrike,
+        options.get("drums") in ("keep", "only"),
+        bool(options.get("transpose_to_c")),
+        strikes,
+        short_notes == "keep",
+        kit,
+        pedal == "extend" or (pedal is None and strikes and restrike == "close"),
+        marks=marks,
+    )
+    derived = {
+        "grid": grid is None,
+        "onsets": onsets is None and not marks,
+        "pedal": pedal is None and not marks,
+        "tracks": "tracks" in mark_options,
+    }
+    return SourceSettings(frame, frozenset(name for name, flag in derived.items() if flag))
 
 
 class MusicCorpus:
@@ -128,11 +204,12 @@ class MusicCorpus:
         self._tally = Tally()
         self._contents = Contents(self._midi)
         self._metres = Metres()
-        # Of train: frames by time signature, tempos in order, strikes by mark and number, notes by
-        # part and program.
+        # Of train: frames by time signature, tempos in order, strikes by mark and number and by
+        # part and key, notes by part and program.
         self._train_metres, self._train_tempos = Counter[Metre](), list[float]()
         self._longest_chord = 0
         self._marks = {name: np.zeros(MAX_NUMBER + 1, np.int64) for name in self._midi.marks}
+        self._keys = np.zeros((MAX_LEVELS + 1, HIGHEST_PITCH + 1), np.int64)
         self._programs = Counter[tuple[int, int]]()
         # Whether any note, or any that a run may read, is of no part that is named.
         self._has_others = self._for_run
@@ -153,6 +230,8 @@ class MusicCorpus:
         programs = self._programs.items()
         played = {key: count for key, count in programs if frame.drums or key[1] != DRUMS}
         commonest = tuple(_program(played, part) for part in range(1, parts + 1))
+        hits = self._keys[[k for k, program in enumerate(commonest, 1) if program == DRUMS]].sum(0)
+        drum_keys = {key: int(hits[key]) for key in np.flatnonzero(hits).tolist()}
         return replace(
             frame,
             metre=metres[0][0] if metres else frame.metre,
@@ -160,6 +239,7 @@ class MusicCorpus:
             longest_chord=self._longest_chord or frame.longest_chord,
             marks=marks,
             programs=frame.programs if self._for_run else commonest,
+            drum_keys=frame.drum_keys if self._for_run else drum_keys,
             pedal=self._tally.lengthened > 0,
         )
 
@@ -285,9 +365,13 @@ class MusicCorpus:
         def in_train(rows: NDArray[np.uint8]) -> None:  # called once: train has its beginning
             ages = packed_chord_ages(self._frame.packed(rows))
             self._longest_chord = max(self._longest_chord, int(ages.max(initial=0)))
-            for name, numbers in self._frame.marks_of(rows).items():
-                of_strikes = numbers[struck(self._frame.decode(rows))]
+            marks = self._frame.marks_of(rows)
+            strikes = np.nonzero(struck(self._frame.decode(rows))) if marks else ()
+            for name, numbers in marks.items():
+                of_strikes = numbers[strikes]
                 self._marks[name] += np.bincount(of_strikes, minlength=MAX_NUMBER + 1)
+            if "part" in marks:
+                np.add.at(self._keys, (marks["part"][strikes], LOWEST_PITCH + strikes[1]), 1)
             self._programs.update(prepared.programs)
             if "tempo" in facts:
                 insort(self._train_tempos, facts["tempo"])

@@ -20,11 +20,11 @@ from typing import Any, ClassVar, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from seqmodel.errors import UsageError
 from seqmodel.media.definitions import FrameDefinition
 from seqmodel.media.labels import LABELS, KnownLabels, known_labels_of
 from seqmodel.media.marks import MARKS, Levels
 from seqmodel.media.music.grid import (
+    DEFAULT_BPM,
     DRUM_KIND,
     HIGHEST_PITCH,
     KIT,
@@ -33,7 +33,6 @@ from seqmodel.media.music.grid import (
     MIN_TEMPO,
     NOTES,
     PIANO,
-    STEPS_PER_BEAT,
     Grid,
     Restrike,
 )
@@ -46,7 +45,7 @@ from seqmodel.media.music.metre import (
     shifted,
     signature_row,
 )
-from seqmodel.media.music.parts import DRUMS, OTHER, Part, named_parts
+from seqmodel.media.music.parts import DRUMS, Part
 from seqmodel.media.words import listed, plural
 from seqmodel.plain import Fields
 
@@ -299,20 +298,10 @@ def fold(pitch: Any, lowest: int = LOWEST_PITCH, highest: int = HIGHEST_PITCH) -
 # ---- frames --------------------------------------------------------------------------------------
 
 
+BRIEF_SECONDS = 2.0
+"""A chord that lasts no longer is nothing odd, whatever train is like."""
 OPTIONAL_FLAGS = "onsets", "short_notes", "kit", "pedal"
 """Fields that older datasets and runs lack, whose frames were made without."""
-
-
-@dataclass(frozen=True)
-class SourceSettings:
-    """Settings of `prepare`: frames of MIDI files, and what of them the sources decide.
-
-    "grid": it is theirs, and must agree; "onsets", "pedal": there are none if any are rolls;
-    "tracks": the parts are their commonest.
-    """
-
-    frame: "PianoRollFrames"
-    from_sources: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -344,14 +333,29 @@ class PianoRollFrames(FrameDefinition):
     tempo: float | None = None
     """The median of its pieces' tempos, in beats per minute; None if none is known."""
     longest_chord: int | None = None
+    """Frames of the longest chord in train; None if unknown."""
     marks: Mapping[str, Levels] = field(default_factory=dict)
     programs: tuple[int, ...] = ()
     """The commonest program of each part in train, from 0 on, or `DRUMS`; none without parts."""
+    drum_keys: Mapping[int, int] = field(default_factory=dict)
     known_labels: KnownLabels = field(default_factory=dict)
 
     @property
     def kind(self) -> str:
         return DRUM_KIND if self.kit else self.medium
+
+    @property
+    def drum_parts(self) -> list[int]:
+        programs = self.programs if self.drum_keys else ()
+        return [part for part, program in enumerate(programs) if program == DRUMS]
+
+    @property
+    def longest_hold(self) -> int | None:
+        """As long as in train, but at least `BRIEF_SECONDS`: in a band chords last a frame."""
+        if self.longest_chord is None:
+            return None
+        brief = BRIEF_SECONDS / self.grid.seconds_per_frame(self.tempo or DEFAULT_BPM)
+        return max(self.longest_chord, round(brief))
 
     @property
     def variants(self) -> range:
@@ -475,6 +479,7 @@ class PianoRollFrames(FrameDefinition):
             "longest_chord": self.longest_chord,
             **{name: levels.to_json() for name, levels in self.marks.items()},
             "programs": [*self.programs],
+            "drum_keys": {str(key): hits for key, hits in self.drum_keys.items()},
             LABELS: self.known_labels,
         }
         return always | {name: value for name, value in added.items() if value}
@@ -516,7 +521,13 @@ def _marks(fields: Fields) -> dict[str, Any]:
     valid = isinstance(programs, list) and all(p in range(DRUMS + 1) for p in programs)
     if not valid or len(programs) != (len(marks["part"].names) if "part" in marks else 0):
         raise ValueError(f"frame.programs must be one for each part, from 0 to {DRUMS}")
-    return {"marks": marks, "programs": tuple(programs)}
+    hits = fields.values.get("drum_keys", {})
+    keys = {str(key): key for key in PIANO if DRUMS in programs}
+    counts = hits.values() if isinstance(hits, dict) and hits.keys() <= keys.keys() else [0]
+    if not all(type(count) is int and count > 0 for count in counts):
+        raise ValueError("frame.drum_keys must be hits by key, of parts of drums")
+    hits = {keys[key]: count for key, count in hits.items()}
+    return {"marks": marks, "programs": tuple(programs), "drum_keys": hits}
 
 
 def _train_values(fields: Fields) -> dict[str, Any]:
@@ -535,58 +546,3 @@ def _train_values(fields: Fields) -> dict[str, Any]:
         if not MIN_TEMPO <= values["tempo"] <= MAX_TEMPO:
             raise ValueError(f"frame.tempo must be from {MIN_TEMPO:g} to {MAX_TEMPO:g}")
     return values
-
-
-MARK_OPTIONS = "parts", "tracks", "velocity", "timing"
-"""The options of `prepare` that keep marks."""
-
-PITCHED_OPTIONS = {
-    "transpose_to_c": "drums have no tonic",
-    "onsets": "every hit is an onset",
-    **dict.fromkeys(MARK_OPTIONS, "it is kept of notes alone"),
-    "restrike": "hits have no length",
-    "short_notes": "hits have no length",
-    "pedal": "hits have no length",
-}
-"""The options of `prepare` that mean nothing for a kit, and why."""
-
-
-def settings(options: Mapping[str, Any]) -> SourceSettings:
-    """`Medium.settings`; grid, onsets and pedal that no option states are the sources'."""
-    grid, onsets, pedal = Grid.of_options(options), options.get("onsets"), options.get("pedal")
-    kit = options.get("drums") == "only"
-    if kit:
-        for name, why in PITCHED_OPTIONS.items():
-            if options.get(name):
-                raise UsageError(f"--{name.replace('_', '-')} is not for --drums only: {why}")
-    mark_options = [name for name in MARK_OPTIONS if options.get(name)]
-    if mark_options and onsets is False:
-        raise UsageError(f"--{mark_options[0]} needs onsets: leave out --no-onsets")
-    if {"parts", "tracks"} <= {*mark_options}:
-        raise UsageError("--parts and --tracks exclude each other")
-    names = named_parts(options["parts"]) if "parts" in mark_options else (OTHER,)
-    marks = {"part": Levels.of_names(names)} if {"parts", "tracks"} & {*mark_options} else {}
-    marks |= {name: Levels() for name in MARKS if name in mark_options}
-    restrike: Restrike = options.get("restrike") or "close"
-    # Notes are discarded to get the published rolls, which drop short ones as well.
-    short_notes = options.get("short_notes") or ("keep" if restrike == "close" else "drop")
-    # The pedal is for those that tell a note struck again from one that it holds.
-    strikes = onsets is not False and not kit
-    frame = PianoRollFrames(
-        grid or Grid.of_beats(STEPS_PER_BEAT),
-        restrike,
-        options.get("drums") in ("keep", "only"),
-        bool(options.get("transpose_to_c")),
-        strikes,
-        short_notes == "keep",
-        kit,
-        pedal == "extend" or (pedal is None and strikes and restrike == "close"),
-        marks=marks,
-    )
-    derived = {
-        "grid": grid is None,
-        "onsets": onsets is None and not marks,
-        "pedal": pedal is None and not marks,
-        "tracks": "tracks" in mark_options,
-    }
-    return SourceSettings(frame, frozenset(name for name, flag in derived.items() if flag))

@@ -212,7 +212,7 @@ class Music(Medium):
     page_seconds = 30.0
 
     frame_from_json = lazily("seqmodel.media.music.frames:PianoRollFrames.from_json")
-    settings = lazily("seqmodel.media.music.frames:settings")
+    settings = lazily("seqmodel.media.music.corpus:settings")
     corpus = lazily("seqmodel.media.music.corpus:MusicCorpus")
     baselines = lazily("seqmodel.media.music.evaluation:baseline_nats_per_frame")
     copies = lazily("seqmodel.media.music.copies:shares_in_train")

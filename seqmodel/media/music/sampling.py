@@ -183,11 +183,11 @@ class MusicSampling(Sampling):
     def _hint(self, drawn: NDArray[np.uint8]) -> str:
         if not drawn.any():
             return "silent: try --temperature 1 or another --seed, or train for longer"
-        known = self._frame.longest_chord
-        if known is None or self._filled is not None:
+        known, allowed = self._frame.longest_chord, self._frame.longest_hold
+        if known is None or allowed is None or self._filled is not None:
             return ""
         longest = int(chord_lengths(drawn).max())
-        if longest <= known:
+        if longest <= allowed:
             return ""
         held = f"a chord lasts {longest:,} frames, those in training {known:,} at most"
         if self._request.temperature != 1:

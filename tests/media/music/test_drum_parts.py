@@ -142,6 +142,30 @@ def test_drums_stay_where_pieces_are_transposed_in_training():
         assert np.array_equal(window, moved[begin:])
 
 
+def test_train_knows_the_keys_of_its_drums(tmp_path):
+    """Guards hits of pieces outside train, and pitched notes on a drum's keys."""
+    kit, lead = ([(0, mido.MetaMessage("track_name", name=name))] for name in ("Kit", "Lead"))
+    pitched = notes(((k, k + 1, 35) for k in range(3)), step=240)
+    for split, keys in (("train", [36, 42, 36]), ("valid", [50, 51, 52])):
+        hits = ((k + 8, k + 9, key) for k, key in enumerate(keys))
+        (tmp_path / split).mkdir()
+        save(
+            tmp_path / split / "a.mid",
+            [kit + notes(hits, step=120, channel=DRUMS), lead + pitched],
+        )
+    options = {"drums": "keep", "parts": "Kit,Lead"}
+    noise.prepared(tmp_path, tmp_path / "out", MUSIC.settings(options))
+    frame = open_dataset(tmp_path / "out").frame
+    assert frame.drum_keys == {36: 2, 42: 1}
+    assert PianoRollFrames.from_json(frame.to_json()) == frame
+    damaged = [{"36": 0}, {"36": True}, {"20": 1}, {"36.0": 1}, [36]]
+    for hits in damaged:
+        with pytest.raises(ValueError, match=r"frame\.drum_keys"):
+            PianoRollFrames.from_json({**frame.to_json(), "drum_keys": hits})
+    with pytest.raises(ValueError, match=r"frame\.drum_keys"):
+        PianoRollFrames.from_json({**frame.to_json(), "programs": [0, 0]})
+
+
 def test_drums_are_given_or_drawn_where_they_stay(tmp_path):
     """Guards pictures and sounds that take drawn drums for a file's if the rest moves."""
     frames = frames_of([(0, 1, 36), (0, 1, 42)])

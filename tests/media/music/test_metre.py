@@ -14,8 +14,8 @@ from midi_tracks import notes, save, tempo
 
 from seqmodel.media.music.contents import Contents
 from seqmodel.media.music.corpus import MusicCorpus, metre_of, stated_metre
+from seqmodel.media.music.corpus import settings as settings_of
 from seqmodel.media.music.frames import PianoRollFrames, struck
-from seqmodel.media.music.frames import settings as settings_of
 from seqmodel.media.music.grid import Grid
 from seqmodel.media.music.metre import (
     MAX_SIGNATURES,

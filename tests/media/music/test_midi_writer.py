@@ -292,7 +292,7 @@ def write(file, kind, chunks, frames, definition=FRAMES, *, temperature=1.0, **o
 
 def test_a_sample_that_freezes_is_told():
     """Guards the count: strikes end a chord, silence is none, train's longest is no freezing."""
-    frame = replace(FRAMES, onsets=True, longest_chord=5)
+    frame = replace(FRAMES, onsets=True, longest_chord=5, tempo=30.0)
     roll = np.zeros((20, 88), np.uint8)
     roll[1:13, [30, 34]] = 1
     drawn = with_onsets(roll)
@@ -304,6 +304,8 @@ def test_a_sample_that_freezes_is_told():
     drawn[[6, 11], 88 + 34] = 1
     assert write(io.BytesIO(), "npy", [drawn], 20, frame).hint == ""
     assert write(io.BytesIO(), "npy", [roll], 20).hint == ""  # train is not known
+    band = replace(frame, longest_chord=1, tempo=120.0)  # of dense chords, where 1.5 s are few
+    assert write(io.BytesIO(), "npy", [with_onsets(roll)], 20, band).hint == ""
 
 
 def test_a_long_sample_is_held_once():
