@@ -58,7 +58,9 @@ MEMORY_ADVICE = {
 
 STDERR = 2
 
-OUT_OF_MEMORY = ("allocate memory", "failed to map segment", "Cannot allocate")
+NO_THREAD = "start new thread"
+"""How Python reports that a thread's stack has no memory, or that there are too many."""
+OUT_OF_MEMORY = "bad_alloc", "allocate memory", "Cannot allocate", "to map segment", NO_THREAD
 """How libraries report that memory has run out, in errors of any type."""
 
 
@@ -122,7 +124,8 @@ def _status() -> int:
     except Exception as error:
         if _lacks_memory(error):
             command = next((word for word in sys.argv[1:] if word in MEMORY_ADVICE), "")
-            status = _say(f"out of memory{MEMORY_ADVICE.get(command, '')}", 1)
+            threads = " or threads" * (NO_THREAD in str(error))
+            status = _say(f"out of memory{threads}{MEMORY_ADVICE.get(command, '')}", 1)
         elif isinstance(error, OSError):
             what = f"cannot use {error.filename}: " * bool(error.filename)
             advice = "; set TMPDIR to a shorter path" * ("AF_UNIX" in str(error))
