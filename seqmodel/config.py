@@ -351,7 +351,7 @@ class Config:
         least=0,
     )
     epochs: int = setting(
-        40, "Most passes over train; auto (0): until --patience runs out.", USUAL, least=0
+        40, "Most passes over train; auto or 0: until --patience runs out.", USUAL, least=0
     )
     minutes: float | None = setting(
         None,
@@ -548,7 +548,7 @@ def _check_time(config: Config) -> None:
     """UsageError if what ends training, or scores valid, does not fit the other settings."""
     if not (config.epochs or config.minutes) and config.schedule != "constant":
         raise UsageError(
-            "--epochs auto (0) needs --schedule constant: a cosine needs a fixed number of epochs"
+            "--epochs auto needs --schedule constant: a cosine needs a fixed number of epochs"
         )
     if config.trials and (config.minutes is not None or config.valid_every.endswith("m")):
         raise UsageError(

@@ -5,6 +5,11 @@ from contextlib import contextmanager
 from difflib import get_close_matches
 from errno import EDQUOT, EFBIG, ENOSPC
 
+NO_THREAD = "start new thread"
+"""How Python reports that a thread's stack has no memory, or that there are too many."""
+OUT_OF_MEMORY = "bad_alloc", "allocate memory", "Cannot allocate", "to map segment", NO_THREAD
+"""How libraries report that memory has run out, in errors of any type."""
+
 
 class SeqmodelError(Exception):
     """Something in the data, a config, a checkpoint or the disk is wrong.
@@ -32,6 +37,16 @@ def advising(again: str) -> Iterator[None]:
         if getattr(error.__cause__, "errno", None) not in (ENOSPC, EDQUOT, EFBIG):
             raise
         raise SeqmodelError(f"{error}; once there is room, {again}") from error
+
+
+def lacks_memory(error: BaseException | None) -> bool:
+    """Whether an error, or its cause, says that memory ran out."""
+    while error is not None:
+        text = str(error)
+        if isinstance(error, MemoryError) or any(words in text for words in OUT_OF_MEMORY):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
 
 
 def did_you_mean(name: str, names: Iterable[str]) -> str:

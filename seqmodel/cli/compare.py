@@ -267,7 +267,9 @@ def _run(
         each = f"{plural(plan.trials, 'trial')} and {plural(plan.seeds, 'seed')} of the best"
         cells = "each of " * (len(counts) > 1) + some(counts, 6)
         sooner = "; --quick gives a first answer sooner" * (to_do == total and not plan.quick)
-        message(f"{folder}: {to_do} of {plural(total, 'run')} to do, {each} for {cells}{sooner}")
+        runs = plural(total, "run")
+        left = f"{to_do} of {runs} to do" if to_do else f"{runs} trained, the best to be scored"
+        message(f"{folder}: {left}, {each} for {cells}{sooner}")
         for source in plan.sources:
             message(paper_remark(plan.settings.get("preset"), source.dataset()))
         with stop_on_signals() as stop, experiment_progress(counts) as (take, say):

@@ -18,7 +18,7 @@ from seqmodel.cli import bench, compare, inspect, prepare, sample, share, train,
 from seqmodel.cli import eval as eval_command
 from seqmodel.cli.common import Verbosity
 from seqmodel.cli.options import GroupedCommand, plain
-from seqmodel.errors import SeqmodelError, UsageError, reason
+from seqmodel.errors import NO_THREAD, SeqmodelError, UsageError, lacks_memory, reason
 from seqmodel.media.words import printable
 from seqmodel.system import signals
 from seqmodel.system.machine import keep_freed_memory
@@ -57,9 +57,6 @@ MEMORY_ADVICE = {
 
 
 STDERR = 2
-
-OUT_OF_MEMORY = ("allocate memory", "failed to map segment", "Cannot allocate")
-"""How libraries report that memory has run out, in errors of any type."""
 
 
 def _version(wanted: bool) -> None:
@@ -120,9 +117,10 @@ def _status() -> int:
     except (KeyboardInterrupt, typer.Abort):
         status = 128 + signals.INTERRUPT
     except Exception as error:
-        if _lacks_memory(error):
+        if lacks_memory(error):
             command = next((word for word in sys.argv[1:] if word in MEMORY_ADVICE), "")
-            status = _say(f"out of memory{MEMORY_ADVICE.get(command, '')}", 1)
+            threads = " or threads" * (NO_THREAD in str(error))
+            status = _say(f"out of memory{threads}{MEMORY_ADVICE.get(command, '')}", 1)
         elif isinstance(error, OSError):
             what = f"cannot use {error.filename}: " * bool(error.filename)
             advice = "; set TMPDIR to a shorter path" * ("AF_UNIX" in str(error))
@@ -185,16 +183,6 @@ def _prepare_streams() -> None:
                 encoding = signals.ENCODING or former.encoding
                 new = io.TextIOWrapper(raw, encoding, former.errors, "\n", line_buffering=True)
                 setattr(sys, name, new)
-
-
-def _lacks_memory(error: BaseException | None) -> bool:
-    """Whether an error, or its cause, says that memory ran out."""
-    while error is not None:
-        text = str(error)
-        if isinstance(error, MemoryError) or any(words in text for words in OUT_OF_MEMORY):
-            return True
-        error = error.__cause__ or error.__context__
-    return False
 
 
 def _shortened(message: str) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 import optuna
 from optuna.exceptions import StorageInternalError
 from optuna.storages import BaseStorage, RDBStorage
+from optuna.storages._rdb.models import BaseModel
 from optuna.trial import FrozenTrial
 from sqlalchemy import URL, exc, make_url
 
@@ -83,6 +84,9 @@ class Database(RDBStorage):
             for left in reversed(range(OPEN_ATTEMPTS)):
                 try:
                     connect()
+                    for table in BaseModel.metadata.tables.values():
+                        for index in table.indexes:  # after a kill SQLite has tables without
+                            index.create(self.engine, checkfirst=True)
                     return
                 except exc.DBAPIError as error:
                     if not left or "already exists" not in str(error):  # another was faster

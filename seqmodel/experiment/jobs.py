@@ -13,7 +13,7 @@ from typing import Any
 from optuna.trial import Trial
 
 from seqmodel.config import Config
-from seqmodel.errors import SeqmodelError, advising
+from seqmodel.errors import SeqmodelError, advising, lacks_memory
 from seqmodel.evaluation.likelihood import likelihood
 from seqmodel.experiment.folder import RESUME_HINT, Event, is_dead, lock_of, new_name, write_event
 from seqmodel.experiment.plan import Cell, Plan, Source
@@ -398,7 +398,7 @@ def _process(task: Task, pipe: Any) -> None:
             pass
         except SeqmodelError as error:
             report(SeqmodelError(str(error)))
-        except (MemoryError, RuntimeError) as error:
-            if not isinstance(error, MemoryError) and "allocate memory" not in str(error):
+        except Exception as error:
+            if not lacks_memory(error):
                 raise
             report(MemoryError())

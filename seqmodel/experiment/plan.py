@@ -270,14 +270,18 @@ def variants_of(units: Sequence[str], vary: Sequence[str]) -> tuple[Variant, ...
         names = {k: unit_name(v) if k in own_units else v for k, v in texts.items()}
         words = [v if k == "unit" else f"{k}={v}" for k, v in names.items()]
         variants.append(Variant(" ".join(words), settings))
-    folders: dict[str, str] = {}
-    for name in (variant.name for variant in variants):
-        folder = _folder_name(name).casefold()
-        if (other := folders.get(folder)) == name:
+    folders: dict[str, Variant] = {}
+    for variant in variants:
+        name = variant.name
+        other = folders.setdefault(_folder_name(name).casefold(), variant)
+        if other != variant and other.name == name:
+            raise UsageError(f"two different units are named {name}: rename one")
+        if other != variant:
+            raise UsageError(
+                f"{other.name} and {name} have the same folder, ignoring case: rename one"
+            )
+        if other is not variant:
             raise UsageError(f"{name} is listed twice")
-        if other is not None:
-            raise UsageError(f"{other} and {name} have the same folder, ignoring case: rename one")
-        folders[folder] = name
     return tuple(variants)
 
 

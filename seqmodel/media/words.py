@@ -2,7 +2,8 @@
 
 import csv
 import io
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
 
 
 def plural(count: float, thing: str) -> str:
@@ -25,6 +26,11 @@ def some(names: Collection[str], most: int = 3) -> str:
     """All of a few names, or the first of many: "a, b, c and 4 more"."""
     rest = [f"{len(names) - most:,} more"] if len(names) > most else []
     return listed([*[*names][:most], *rest])
+
+
+def by_count(counts: Mapping[Any, int]) -> dict[Any, int]:
+    """The largest counts first, and equal ones by their names."""
+    return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
 
 
 def spaced(name: str) -> str:

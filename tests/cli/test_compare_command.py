@@ -257,6 +257,19 @@ def test_a_winner_that_is_not_scored_is_not_done():
     assert status_lines(status)[-1] == told
 
 
+def test_what_is_left_to_score_is_said(call, data):
+    """After a kill between training and scoring, the command once had "0 of 1 run to do"."""
+    same = [data, "--units", "gru", "--quick", *OPTIONS, "--jobs", 1, "--out", "q"]
+    table = call_ok("compare", *same).out
+    journal, answer = Path("q/journal.log"), Path("q/complete.json")
+    begin = journal.read_text().rindex('{"op_code":4,')  # the seed's trial
+    os.truncate(journal, begin)
+    answer.unlink()
+    resumed = call_ok("compare", *same)
+    assert resumed.err.startswith("q: 1 run trained, the best to be scored, 1 trial and 1 seed of ")
+    assert resumed.out == table
+
+
 def test_a_varied_rate_is_trained_and_a_tuned_setting_is_drawn_in_its_range(call, data):
     """The rates of the search once replaced those varied, and compared nothing; guards against
     settings that are drawn and not trained."""

@@ -48,7 +48,7 @@ train {data} --hidden 1000000 -> 1 out of memory; try a smaller --hidden
 train {data} --hidden many -> 2 --hidden must be a whole number (see seqmodel train --help)
 train {data} --unit gnu -> 2 there is no unit 'gnu'; ... tanh, lstm ... did you mean mgu?
 train {data} --unit LSTM -> 2 there is no unit 'LSTM'; ... did you mean lstm?
-train {data} --epochs 0 -> 2 --epochs auto (0) needs --schedule constant:
+train {data} --epochs 0 -> 2 --epochs auto needs --schedule constant:
 train {data} --lr fast -> 2 --learning-rate must be a number or search, not 'fast'
 train {data} --lr 0.1 --trials 3 -> 2 --trials needs --lr search, not --lr 0.1
 train {data} --nope -> 2 No such option: --nope (Possible options: ... --no-end
@@ -168,7 +168,8 @@ sample o.wav --prime {bad}/text.wav --run {audio_run} -> 1 ... cannot be read as
 sample o.wav --prime {bad}/short.wav --run {audio_run} -> 1 ... is shorter than a frame
 sample o.wav --prime {bad}/pickle.npy --run {audio_run} -> 1 ... is damaged or not a .npy
 sample o.wav --prime {bad}/cut.npy --run {audio_run} -> 1 ... is damaged or not a .npy file
-sample o.wav --prime {bad}/roll.npy --run {audio_run} -> 1 ... holds uint8 of shape (5, 88),
+sample o.wav --prime {bad}/roll.npy --run {audio_run} -> 1 ... holds uint8 of shape (5, 88), such as
+    a piano-roll, not samples of shape (T, 10)
 sample o.wav --prime {bad}/nan.npy --run {audio_run} -> 1 ... holds values that are not
 sample o.wav --prime {bad}/loud.npy --run {audio_run} -> 1 ... holds values that are not
 sample o.wav --seconds inf --run {audio_run} -> 2 --seconds asks for more than the 2,147,483,629
@@ -187,7 +188,7 @@ inspect {bad}/p.mid --listen - -> 2 --listen writes sound only: - must end in on
 inspect {bad}/p.mid --listen {bad}/p.mid/o.wav -> 1 cannot write {bad}/p.mid/o.wav: {bad}/p.mid is
 inspect {bad}/p.mid --tempo 90 -> 2 --tempo needs --listen
 inspect {bad}/a.wav --listen o.wav -> 2 --listen renders files of music, and {bad}/a.wav is audio
-inspect {bad}/loud.npy -> 1 ... holds frames of shape (3, 10) in the array, not (T, 88)
+inspect {bad}/loud.npy -> 1 ... holds float64 of shape (3, 10), such as sound, not (T, 88)
 inspect {bad}/long.npy --listen o.wav --tempo 4 --steps-per-beat 1
     -> 2 the music lasts 13:45:00, and the longest WAV 13:31:36: shorten it or raise --tempo
 sample o.mid --run {run} --below -> 2 --below needs --fill FILE
@@ -210,6 +211,7 @@ compare {data} --vary hidden -> 2 --vary takes KEY=A,B,..., not 'hidden'
 compare {data} --storage nosql://me:secret@host/x
     -> 1 --storage nosql://me:***@host/x cannot be used:
 compare {data} --units gru,gru -> 2 gru is listed twice
+compare {data} --units gru,{bad}/gru.unit -> 2 two different units are named gru: rename one
 compare {data} --units own:GRU,Own:gru -> 2 own:GRU and Own:gru have the same folder, ignoring case:
 compare {data} --params 3 -> 2 --params 3 is too small for tanh
 compare {data} --quick --trials 3 => 2 --trials needs a search, and there is none
@@ -312,6 +314,7 @@ def bad(tmp_path_factory, data, run):
         "not.yaml": b"unit: [",
         "typo.yaml": b"hiden: 3",
         "unit.yaml": b"unit: gnu",
+        "gru.unit": b"h = phi(W x + U h' + b)",
         "logistic.yaml": b"output: logistic\nunit: gnu\n",
         "lost.yaml": b"unit: gru\ndata: /nowhere\n",
         "good.yaml": b"hidden: 4\n",

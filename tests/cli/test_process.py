@@ -449,7 +449,7 @@ def test_without_a_terminal_an_epoch_that_lasts_is_not_silent(monkeypatch):
         ("sample o.mid --run {run} -n 3 --length 5 --json", ["sampling"]),
         ("sample o.mid --run {run} -n 2 --best-of 2 --length 5", ["drafts"]),
         ("report {run} --samples 1", ["scoring", "sampling"]),
-        ("inspect {music}/train/0.mid --listen o.wav", ["rendering"]),
+        ("inspect {music}/train/0.mid --plot o.png --listen o.wav", ["reading", "rendering"]),
     ],
 )
 def test_commands_show_how_far_they_are(command, works, music, run, monkeypatch):
@@ -526,6 +526,8 @@ SEGMENT = OSError("libllvmlite.so: failed to map segment from shared object")
         (ImportError("libtorch_cpu.so: failed to map segment from shared object"), "out of memory"),
         (from_(OSError("Could not find 'libllvmlite.so'"), SEGMENT), "out of memory"),
         (OSError(12, "Cannot allocate memory"), "out of memory"),
+        (RuntimeError("std::bad_alloc"), "out of memory"),
+        (RuntimeError("can't start new thread"), "out of memory or threads"),
         (OSError("AF_UNIX path too long"), "AF_UNIX path too long; set TMPDIR to a shorter path"),
         (OSError(5, "Input/output error", "some.wav"), "cannot use some.wav: input/output error"),
         (OSError(5, "Input/output error"), "input/output error"),

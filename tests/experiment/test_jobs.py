@@ -100,6 +100,23 @@ def test_one_that_is_killed_again_and_again_ends_the_experiment(task, kills):
     assert kills.read_text() == "6"
 
 
+def exhausted(task, pipe):
+    """The work of a process in which libraries lack memory."""
+
+    def work(worker):
+        raise RuntimeError("can't start new thread")
+
+    Worker.work = work
+    _process(task, pipe)
+
+
+def test_a_process_without_memory_is_no_traceback(task, monkeypatch):
+    """The command then advises fewer --jobs."""
+    monkeypatch.setattr(jobs, "_process", exhausted)
+    with pytest.raises(MemoryError):
+        run(task)
+
+
 def test_a_stop_does_not_wait_until_a_winner_is_scored(task, monkeypatch):
     """Ctrl-C used to take as long as scoring all of train: seconds, or minutes."""
     stop, load = StopRequest(), jobs.load_run

@@ -352,6 +352,20 @@ def test_tables_that_another_host_is_creating_are_waited_for(tmp_path, monkeypat
     storage.engine.dispose()
 
 
+def test_a_database_whose_creation_was_killed_is_completed(tmp_path):
+    """SQLite commits each table by itself: without this index a second study took the name."""
+    for killed in (True, False):
+        storage = open_storage(tmp_path, f"sqlite:///{tmp_path}/database")
+        with storage.engine.begin() as connection:
+            if killed:
+                connection.exec_driver_sql("DROP INDEX ix_studies_study_name")
+        storage.engine.dispose()
+    optuna.create_study(study_name="a", storage=storage)
+    with pytest.raises(optuna.exceptions.DuplicatedStudyError):
+        optuna.create_study(study_name="a", storage=storage)
+    storage.engine.dispose()
+
+
 def test_a_host_without_heartbeats_loses_its_trial(tmp_path, monkeypatch):
     """Locks are not visible across the hosts of a database, and a dead host may never return."""
     storage = open_storage(tmp_path, f"sqlite:///{tmp_path}/database")

@@ -147,9 +147,10 @@ class AudioSampling(Sampling):
                 if dtype.hasobject:
                     raise ValueError("Python objects")
                 if dtype.kind != "f" or len(shape) != 2 or shape[0] < 1 or shape[1] != size:
+                    roll = " such as a piano-roll," * (dtype.kind in "biu")
                     raise SourceError(
-                        f"holds {dtype} of shape {shape}, not samples of shape (T, {size}), the "
-                        "frames of the run"
+                        f"holds {dtype} of shape {shape},{roll} not samples of shape (T, {size}), "
+                        "the frames of the run"
                     )
                 if not by_column and self._prime_limit is not None:
                     shape = min(shape[0], self._prime_limit), size

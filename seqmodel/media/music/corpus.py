@@ -71,7 +71,7 @@ from seqmodel.media.music.placing import (
     place,
 )
 from seqmodel.media.music.published import STATED, Roll, RollFile, read_published
-from seqmodel.media.words import listed, plural
+from seqmodel.media.words import by_count, listed, plural
 
 
 @dataclass(frozen=True)
@@ -225,7 +225,7 @@ class MusicCorpus:
                 marks[name] = Levels.of_names(kept or levels.names)
             else:
                 marks[name] = Levels.of(counts) if counts.any() else levels
-        metres, tempos = self._train_metres.most_common(1), self._train_tempos
+        metres, tempos = [*by_count(self._train_metres)], self._train_tempos
         parts = len(marks["part"].names) if "part" in marks else 0
         programs = self._programs.items()
         played = {key: count for key, count in programs if frame.drums or key[1] != DRUMS}
@@ -234,7 +234,7 @@ class MusicCorpus:
         drum_keys = {key: int(hits[key]) for key in np.flatnonzero(hits).tolist()}
         return replace(
             frame,
-            metre=metres[0][0] if metres else frame.metre,
+            metre=metres[0] if metres else frame.metre,
             tempo=tempos[(len(tempos) - 1) // 2] if tempos else frame.tempo,
             longest_chord=self._longest_chord or frame.longest_chord,
             marks=marks,
@@ -453,7 +453,7 @@ def _program(counts: Mapping[tuple[int, int], int], part: int) -> int:
     if of_part.get(DRUMS, 0) > DRUM_SHARE * sum(of_part.values()):
         return DRUMS
     of_part.pop(DRUMS, None)
-    return max(of_part, key=of_part.__getitem__, default=0)
+    return next(iter(by_count(of_part)), 0)
 
 
 def _scores(paths: Iterable[Path]) -> Iterator[Score]:

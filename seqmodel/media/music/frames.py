@@ -184,12 +184,12 @@ def note_lengths(frames: NDArray[np.uint8]) -> NDArray[np.int64]:
 def notes_of(frames: NDArray[np.uint8]) -> NDArray[np.int64]:
     """The notes of frames (T, 88) as rows (N, 3): first frame, frame after the last, MIDI pitch.
 
-    Consecutive frames of a pitch are one note; with onsets each onset begins a new one; each hit of
-    a kit has one frame. Sorted by first frame, then by pitch.
+    Consecutive frames of a pitch are one note; with onsets each onset begins a new one, unless it
+    is silent; each hit of a kit has one frame. Sorted by first frame, then by pitch.
     """
     closed = np.pad(frames, ((0, 1), (0, 0)))  # what still sounds ends after the last frame
     roll = sounding(closed) > 0
-    begins = struck(closed) | (roll & ~sounded_before(closed))
+    begins = roll & (struck(closed) | ~sounded_before(closed))
     ends = sounded_before(closed) & (begins | ~roll)
     # Both are sorted by pitch, then frame: the k-th begin and the k-th end are of the same note.
     pitch, begin = np.nonzero(begins.T)

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqmodel.media.music.grid import Grid
-from seqmodel.media.words import plural, some
+from seqmodel.media.words import by_count, plural, some
 
 Metre = tuple[int, int]
 """A time signature, such as (6, 8)."""
@@ -250,7 +250,7 @@ class Metres:
         self._contradicted += [f"{source} {names}" for names in other._contradicted]
 
     def to_json(self) -> dict[str, Any]:
-        named = {origin: dict(names.most_common()) for origin, names in self._named.items()}
+        named = {origin: by_count(names) for origin, names in self._named.items()}
         return {**self._pieces, "named": named, "contradicted": self._contradicted}
 
 

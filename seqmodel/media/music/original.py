@@ -11,7 +11,8 @@ of running status. Where notes are drawn,
 - a note that lasts beyond begins anew, in its own track, if nothing drawn leads into it;
 - drawn notes get a new track, or one for each part that the run knows, and a new channel if one is
   free, with the bank, volume and pan of the notes that they replace; or they continue a track of
-  the file: the one asked for, or one of the same name, such as one left by an earlier drawing.
+  the file: the one asked for, except drums, or one of the same name, such as one left by an
+  earlier drawing.
   Each is as loud as the nearest of the notes that they replace or, if they replace none, of the
   file's; of its part, if there are any. If the run has learned velocities, it is as loud as the
   file's notes of the level drawn for it.
@@ -150,15 +151,14 @@ class Original:
             )
         self._names = [name.strip() for name in score.track_names]
         self._into = None if into is None else self._track(into)
-        if self._into is not None and not (frame.kit or self._track_named("")[1]):
+        if self._into is not None and not (frame.kit or self._track_for(Part("", PIANO))[1]):
             self.remarks.append(
                 f"--into {into}: that track of {path} has no notes or instrument of its own; drawn "
                 "notes have the instrument of most notes that they replace or continue"
             )
         if into is None and not frame.kit:
             tracks, free = part_tracks(frame.parts, DRAWN), len(self._free_channels())
-            named = [part.name for part in tracks if part.program != DRUMS]
-            if free < sum(not self._track_named(name)[1] for name in named):
+            if free < sum(p.program != DRUMS and not self._track_for(p)[1] for p in tracks):
                 left = plural(free, "free channel") if free else "no free channels"
                 self.remarks.append(
                     f"{path} has {left} for new tracks: further drawn parts share the channel, and "
@@ -220,19 +220,19 @@ class Original:
         begins = onset_ticks(notes, frames, ticks + self._lag, steps, late)
         last, ended = int(ticks[-1]), defaultdict[tuple[int, int], int](int)
         marked = not frames[-1].any() and (cut is not None or score.end_tick < last)
-        parts = self._frame.parts if self._into is None else ()
+        parts = self._frame.parts
         _, *tracks = split_tracks(notes, frames, given, parts)
         of_part = np.full(len(notes), -1)
         for k, (_, own) in enumerate(tracks):
             of_part[own] = k
         drawn = {k: part for k, (part, own) in enumerate(tracks) if own.any()}
-        drawn |= {0: tracks[0][0]} if marked and not drawn else {}
+        drawn |= {0: Part(DRAWN, PIANO)} if marked and not drawn else {}
         like = self._models(drawn, parts, remaining, cut)
         targets = self._targets(drawn, like, int(ticks[free.any(axis=1).argmax()]), added)
         if marked:
             (track, _), *_ = targets.values()
             added[track].append((last, smf.STRIKES, smf.meta(smf.MARKER, END_OF_PIECE)))
-        is_shared = len({channel for _, channel in targets.values()}) < len(targets)
+        is_shared = len({channel for _, channel in targets.values()}) < len({*targets.values()})
         apart = int(steps.min() > 2)  # ticks; more would move notes to other frames
         others = {
             k: self._other_notes(*target, remaining, semitones, apart)
@@ -421,13 +421,14 @@ class Original:
         used = {*(events.status[events.status > 0] & 15).tolist(), DRUM_CHANNEL}
         return [channel for channel in range(CHANNELS) if channel not in used]
 
-    def _track_named(self, name: str) -> tuple[int | None, list[int]]:
-        """The track of the file for notes drawn under a name, if any.
+    def _track_for(self, part: Part) -> tuple[int | None, list[int]]:
+        """The track of the file for drawn notes of a part, if any.
 
         With the channels, except that of drums, of each of its notes or, without notes, programs.
         """
-        score, same = self._score, [k for k, other in enumerate(self._names) if other == name]
-        track = max(same, default=None) if self._into is None else self._into
+        score, same = self._score, [k for k, name in enumerate(self._names) if name == part.name]
+        into = None if part.program == DRUMS else self._into
+        track = max(same, default=None) if into is None else into
         own = score.channel[score.track == (-1 if track is None else track)].tolist()
         own = own or [channel for number, channel, *_ in score.events.programs if number == track]
         return track, [channel for channel in own if channel != DRUM_CHANNEL]
@@ -475,7 +476,8 @@ class Original:
             channels = self._score.channel[like[k]].tolist()
             melodic = [c for c in channels if programs.get(c, PIANO) < MELODIC]
             most = _commonest(melodic or channels)
-            (track, own), head = self._track_named(part.name), list[bytes]()
+            (track, own), head = self._track_for(part), list[bytes]()
+            own = own or [channel for there, channel in targets.values() if there == track]
             if track is None:
                 track = max([len(self._names), *(number + 1 for number in added)])
                 head.append(smf.meta(smf.TRACK_NAME, part.name.encode()))

@@ -136,10 +136,10 @@ def commonest_tracks(scores: Iterable[Score], *, drums: bool) -> tuple[str, ...]
         pieces.update({part["name"].casefold() for part in named})
         for part in named:
             name = part["name"].casefold()
-            spelling.setdefault(name, part["name"])
+            spelling[name] = min(spelling.get(name, part["name"]), part["name"])
             notes[name] += part["notes"]
             pitches[name] += int(score.pitch[_notes_of(part, score)].sum(dtype=int))
-    by_count = sorted(notes, key=lambda name: (-pieces[name], -notes[name]))
+    by_count = sorted(notes, key=lambda name: (-pieces[name], -notes[name], name))
     chosen = [name for name in by_count if name != OTHER][:MAX_TRACKS]
     chosen.sort(key=lambda name: -pitches[name] / notes[name])
     return (*(spelling[name] for name in chosen), OTHER)

@@ -323,6 +323,9 @@ def _read_npy(file: BufferedReader, claims: "_Claims") -> RollsBySplit:
     claims.grid = _stated_grid(header.comment)
     kit = header.shape[1:] == (len(KIT),)
     rows, most = (len(KIT), STRUCK) if kit else (NOTES, HELD)
+    if header.dtype.kind == "f" and header.shape[1:] != (rows,):
+        what = f"{header.dtype} of shape {header.shape}"
+        raise SourceError(f"holds {what}, such as sound, not (T, {NOTES})")
     array = _read_array(file, header, "the array", claims, rows=rows, most=most)
     if not (array == HELD).any():
         return {"": [Roll(array)]}

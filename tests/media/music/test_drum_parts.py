@@ -94,17 +94,25 @@ def test_drums_sound_as_a_kit_does(tmp_path):
 
 @pytest.mark.parametrize("into", [None, "Lead"])
 def test_drawn_drums_replace_those_of_the_file(tmp_path, into):
-    """Guards against drums drawn over the file's, in a piano's track, or moved with the pitches."""
+    """Guards against drums drawn over the file's, in a track of pitches, or moved with those."""
     path = song_at(tmp_path / "song.mid")
     original = Original(path, BAND, transposed=2, into=into)
     assert not [remark for remark in original.remarks if "has drums" in remark]
     free = stretch(64, 16, 32)
     frames = frames_of([(16, 17, 38), (20, 21, 44)], 64)
+    for part, key in ((2, 60), (3, 64)):
+        frames[24, [key - 21, 88 + key - 21]] = 1
+        marks_in(frames)["part"][24, key - 21] = part
     after = read(original.with_drawn(frames, free, semitones=3))
-    assert len(after.tracks) == (4 if into else 5)
+    pitched = [] if into else ["drawn Lead", "drawn other"]
+    assert [track.name for track in after.tracks[4:]] == ["drawn Kit", *pitched]
+    for number, key in ((1 if into else 5, 61), (1 if into else 6, 65)):
+        assert (2880, key) in {(on, pitch) for on, _, pitch, _ in notes_in(after.tracks[number])}
+    nothing = read(original.with_drawn(np.zeros_like(frames), free))
+    assert [track.name for track in nothing.tracks[4:]] == ([] if into else ["drawn"])
     hits = notes_in(mido.MidiFile(path).tracks[3])
     assert notes_in(after.tracks[3]) == [each for each in hits if not 1920 <= each[0] < 3840]
-    drawn = [each[:3] for each in notes_in(after.tracks[1 if into else 4]) if each[3] == DRUMS]
+    drawn = [each[:3] for each in notes_in(after.tracks[4])]
     assert drawn == [(1920, 2040, 38), (2400, 2520, 44)]
 
 

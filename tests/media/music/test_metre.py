@@ -242,7 +242,7 @@ def test_prepare_says_where_metres_are_from(tmp_path):
     corpus, rolls = MusicCorpus(settings_of({})), Metres()
     for name in ("stated", "assumed"):
         next(corpus.works(tmp_path / f"{name}.mid"))
-    line = "metre: 6/8 and 5/4 stated by 1 piece, 4/4 assumed for 1 piece"
+    line = "metre: 5/4 and 6/8 stated by 1 piece, 4/4 assumed for 1 piece"
     assert metre_line(corpus.facts["metre"]) == line
     waltz = pattern((3, 4), 24)
     for source, stated in (("a", []), ("b.mid", [(0, (4, 4))])):

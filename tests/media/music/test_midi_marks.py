@@ -354,6 +354,23 @@ def test_the_commonest_tracks_are_parts(tmp_path):
     assert set(names[1:-2]) == {"ensemble", *(f"odd {k}" for k in range(5))}
 
 
+def test_equal_counts_do_not_follow_the_names_of_files(tmp_path):
+    """Guards the spelling, program and metre of a dataset, which once were of the first file."""
+    found = []
+    for first, second in ("ab", "ba"):
+        for file, name, program, beats in ((first, "Bass", 33, 3), (second, "bass", 32, 4)):
+            head = [
+                mido.MetaMessage("track_name", name=name),
+                mido.MetaMessage("time_signature", numerator=beats),
+                mido.Message("program_change", program=program),
+            ]
+            some = notes([(0, 5760, 40 + beats)])
+            save(tmp_path / f"in/train/{file}.mid", [[*((0, event) for event in head), *some]])
+        dataset, manifest = prepared_parts(tmp_path, tracks=True)
+        found.append(str((dataset.frame, manifest["metre"], manifest["contents"])))
+    assert found[0] == found[1]
+
+
 def test_voices_are_parts_as_tracks_are(tmp_path):
     """Guards a strike where a voice holds on, or none where one comes to what another holds."""
     voices = np.random.default_rng(1).choice([-1, 60, 61, 62, 72], (40, 3), p=[0.2, *[0.2] * 4])

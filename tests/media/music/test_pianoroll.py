@@ -277,6 +277,13 @@ def test_only_frames_with_onsets_say_so():
     assert str(FRAME) == "88 notes struck or held, 1 step per beat"
 
 
+def test_a_strike_without_a_note_is_none():
+    """Outputs that are added may draw one, which was a traceback in `sample`."""
+    frames = np.zeros((3, 176), np.uint8)
+    frames[:2, 5] = frames[0, 88 + 5] = frames[:, 88 + 6] = 1
+    assert notes_of(frames).tolist() == [[0, 2, 26]]
+
+
 def test_a_npy_of_states_is_read_with_and_without_onsets(tmp_path):
     """Guards its split too: one content with or without onsets, other than the plain roll's."""
     found = random_states(1, 9, 88, density=0.3)
