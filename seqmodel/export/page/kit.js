@@ -5,6 +5,12 @@ const SKIN = 450;
 const GLIDE = 0.015;
 const AUDIBLE = 9.5; /* time constants */
 
+/* For how many seconds a hit is heard. */
+function ringing(pitch) {
+  const [, , toneSeconds, , , noiseSeconds] = SOUNDS[pitch] ?? [];
+  return AUDIBLE * Math.max(toneSeconds, noiseSeconds) || 0;
+}
+
 class Kit extends Hall {
   build(context) {
     super.build(context);
