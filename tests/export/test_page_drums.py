@@ -24,6 +24,7 @@ def test_hits_are_those_of_sample_each_for_a_frame(chrome, tmp_path, make_run, w
     chrome.open(page)
     labels = chrome.run("[...document.querySelectorAll('.key')].map((key) => key.textContent)")
     assert labels == [sound.name for sound in SOUNDS]
+    assert "move them by twelve," in chrome.run("document.body.textContent")
     cut = """[...document.querySelectorAll('.key')].filter((key) =>
       key.scrollHeight > key.clientHeight + 1).map((key) => key.textContent)"""
     assert chrome.run(cut) == []

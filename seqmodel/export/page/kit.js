@@ -19,9 +19,9 @@ class Kit extends Hall {
     samples.forEach((_, n) => (samples[n] = hashed(n)));
   }
 
-  /* Hit what a MIDI key stands for, if anything, at a time of `now`; a hit that has begun rings on
+  /* Strike what a MIDI key stands for, if anything, at a time of `now`; a hit that has begun rings on
      when released. */
-  hit(pitch, velocity, time) {
+  strike(pitch, velocity, time) {
     const { context } = this;
     if (!SOUNDS[pitch]) return { release() {} };
     const [, frequency, toneSeconds, noise, cutoff, noiseSeconds] = SOUNDS[pitch];
