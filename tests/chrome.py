@@ -111,6 +111,18 @@ class Chrome:
         seen = [node for node in nodes if not node["ignored"] and node["role"]["value"] in roles]
         return [(node["role"]["value"], node["name"]["value"].strip()) for node in seen]
 
+    def covered(self):
+        """The controls that are behind something once the focus, going back, is on them."""
+        return self.run(
+            """[...document.querySelectorAll('main :is(button, input, select)')].filter(
+              (one) => !one.disabled && one.tabIndex >= 0 && one.checkVisibility()
+            ).reverse().filter((one) => {
+              one.focus();
+              const { x, y, width, height } = one.getBoundingClientRect();
+              return !one.contains(document.elementFromPoint(x + width / 2, y + height / 2));
+            }).map((one) => one.id || one.textContent)"""
+        )
+
     def messages(self):
         """The console's messages since the last call."""
         return [line["message"] for line in self._call("POST", "/se/log", {"type": "browser"})]

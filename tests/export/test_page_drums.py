@@ -1,8 +1,11 @@
 """A page of drums in a real browser: hits are heard, shown, saved and played by hand as hits."""
 
+from itertools import pairwise
+
 import mido
 import numpy as np
 import pytest
+import soundfile
 from playing import MARKS
 
 from seqmodel.media.music.frames import notes_of
@@ -21,6 +24,7 @@ def test_hits_are_those_of_sample_each_for_a_frame(chrome, tmp_path, make_run, w
     chrome.open(page)
     labels = chrome.run("[...document.querySelectorAll('.key')].map((key) => key.textContent)")
     assert labels == [sound.name for sound in SOUNDS]
+    assert "move them by twelve," in chrome.run("document.body.textContent")
     cut = """[...document.querySelectorAll('.key')].filter((key) =>
       key.scrollHeight > key.clientHeight + 1).map((key) => key.textContent)"""
     assert chrome.run(cut) == []
@@ -38,6 +42,12 @@ def test_hits_are_those_of_sample_each_for_a_frame(chrome, tmp_path, make_run, w
     saved = [m for track in file.tracks for m in track if m.type == "note_on"]
     assert {m.channel for m in saved} == {9}
     assert sorted(m.note for m in saved) == sorted(note[2] for note in expected)
+    crash = "{ key: 22, first: 0, last: 1, late: 0, velocity: 98 }"
+    chrome.run(f"(page.player.restart(1n), page.player.notes.push({crash}), page.player.base = 9)")
+    sound, rate = soundfile.read(chrome.saved(tmp_path / "crash", "wav"))
+    loud = [abs(sound[round(rate * at) :][: rate // 5]).max() for at in (0, 1, 1.5, 2, 3)]
+    assert all(0.1 < after / before < 0.7 for before, after in pairwise(loud))  # rings on
+    assert abs(sound[-rate // 5 :]).max() < 1e-4
 
     chrome.open(page, width=360, height=640)
     names = chrome.run(  # of the keys on screen

@@ -326,6 +326,7 @@ def test_no_page_scrolls_sideways_and_the_keys_are_in_view(chrome, page, width, 
     chrome.run("window.scrollTo(0, 1e6)")
     play = chrome.run(box % "#play")
     assert 0 <= play["top"] < play["bottom"] <= height
+    assert chrome.covered() == []
     assert chrome.run("getComputedStyle(document.querySelector('.key')).filter") == "none"
     ground = "getComputedStyle(document.body).backgroundColor"
     assert (chrome.run(ground) == "rgb(20, 23, 27)") == dark

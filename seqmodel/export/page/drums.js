@@ -9,8 +9,4 @@ const KEYS = Array.from({ length: SOUND_COUNT }, (_, key) => {
   return { left: key / SOUND_COUNT, width: 1 / SOUND_COUNT, kind: "sound", name, label: name };
 });
 
-class Instrument extends Kit {
-  strike(...how) {
-    return this.hit(...how);
-  }
-}
+class Instrument extends Kit {}

@@ -5,6 +5,12 @@ const SKIN = 450;
 const GLIDE = 0.015;
 const AUDIBLE = 9.5; /* time constants */
 
+/* For how many seconds a hit is heard. */
+function ringing(pitch) {
+  const [, , toneSeconds, , , noiseSeconds] = SOUNDS[pitch] ?? [];
+  return AUDIBLE * Math.max(toneSeconds, noiseSeconds) || 0;
+}
+
 class Kit extends Hall {
   build(context) {
     super.build(context);
@@ -13,9 +19,9 @@ class Kit extends Hall {
     samples.forEach((_, n) => (samples[n] = hashed(n)));
   }
 
-  /* Hit what a MIDI key stands for, if anything, at a time of `now`; a hit that has begun rings on
+  /* Strike what a MIDI key stands for, if anything, at a time of `now`; a hit that has begun rings on
      when released. */
-  hit(pitch, velocity, time) {
+  strike(pitch, velocity, time) {
     const { context } = this;
     if (!SOUNDS[pitch]) return { release() {} };
     const [, frequency, toneSeconds, noise, cutoff, noiseSeconds] = SOUNDS[pitch];

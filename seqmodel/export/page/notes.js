@@ -97,9 +97,10 @@ class NotePlayer extends Player {
     note.voice = this.sound.strike(note.key + LOWEST_PITCH, note.velocity, time, this.isDrum(note));
   }
 
-  /* Whether a note is of a part that is drums; without a part it is of the last, as in files. */
+  /* Whether a note is a kit's or of a part that is drums; without a part it is of the last, as in
+     files. */
   isDrum({ given, part }) {
-    return !given && this.model.parts.at(part - 1)?.drums;
+    return this.model.kit || (!given && this.model.parts.at(part - 1)?.drums);
   }
 
   end(note, last) {
@@ -135,7 +136,8 @@ class NotePlayer extends Player {
       }, 0);
     const struck = notes.map((note) => {
       const { key, velocity, first, late, last } = note;
-      return [key + LOWEST_PITCH, velocity, time(first + late), time(last), this.isDrum(note)];
+      const [pitch, begin, isDrum] = [key + LOWEST_PITCH, time(first + late), this.isDrum(note)];
+      return [pitch, velocity, begin, isDrum ? begin + ringing(pitch) : time(last), isDrum];
     });
     const from = Math.max(0, ...struck.slice(-1000).map(([, , , end]) => end - KEPT_SECONDS));
     const kept = struck.filter(([, , begin]) => begin >= from);

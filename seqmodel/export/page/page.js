@@ -24,7 +24,7 @@ class Page {
   }
 
   listen() {
-    const { temperature, volume, show } = this.parts;
+    const { play, temperature, volume, show } = this.parts;
     for (const control of document.querySelectorAll("[data-do]")) {
       const kind = control.matches("button") ? "click" : "change";
       control.addEventListener(kind, () => this[control.dataset.do](control.dataset.suffix));
@@ -46,7 +46,11 @@ class Page {
     this.range(temperature, (value) => (this.player.temperature = value));
     this.range(volume, (value) => (this.sound.volume = value / 100));
     window.addEventListener("hashchange", () => this.open());
-    const place = () => show.style.setProperty("--top", `${show.offsetTop}px`);
+    const place = () => {
+      show.style.setProperty("--top", `${show.offsetTop}px`);
+      /* What gets the keyboard focus is not hidden behind the player. */
+      document.documentElement.style.scrollPaddingTop = `${play.parentElement.offsetHeight}px`;
+    };
     new ResizeObserver(() => requestAnimationFrame(place)).observe(show.parentElement);
   }
 

@@ -63,7 +63,7 @@ class Instrument extends Kit {
   /* Strike a pitch (69 is A4), or a drum, at a time of `now`; returns the voice, which must be
      released. */
   strike(pitch, velocity, time, isDrum) {
-    if (isDrum) return this.hit(pitch, velocity, time);
+    if (isDrum) return super.strike(pitch, velocity, time);
     const { context, waves, kind } = this;
     const { strings, attack, release, lasts, bright, mellow, level } = INSTRUMENTS[kind];
     const frequency = 440 * 2 ** ((pitch - 69) / 12);
