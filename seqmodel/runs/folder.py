@@ -237,6 +237,10 @@ def _stored(values: Mapping[str, Any], checkpoint: Path) -> StoredRun:
         progress = Progress.from_json(values.get(PROGRESS), checkpoint, whole=False)
         lacks = f"lacks its best weights, {BEST}" if progress.metrics else "has no best weights yet"
         lack = f"{folder} {lacks}: using those after {progress.update} updates"
+    if content.data_sha256 is None:  # a folder's best checkpoint leaves it to the last one
+        with suppress(SeqmodelError):
+            last = read_content(load_content(folder / LAST), folder / LAST)
+            content = replace(content, data_sha256=last.data_sha256)
     return StoredRun(**vars(content), folder=folder, lack=lack)
 
 
