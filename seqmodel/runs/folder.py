@@ -92,13 +92,13 @@ class StoredRun(Content):
         if not Path(name).is_absolute() and not (self.data / MANIFEST).is_file():
             raise SeqmodelError(
                 f"{self.folder} was trained on a dataset {name} that is not here: name one with "
-                "--data"
+                "`seqmodel eval --data`"
             )
         dataset = open_dataset(self.data)
         if not self.trained_on(dataset):
             raise SeqmodelError(
                 f"{name} is not the dataset that {self.folder} was trained on, but another of the "
-                "same name: name one with --data"
+                "same name: name one with `seqmodel eval --data`"
             )
         return dataset
 

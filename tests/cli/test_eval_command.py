@@ -288,7 +288,7 @@ def test_a_dataset_that_has_changed_under_a_run_is_scored_only_if_named(music):
     write_piece(Path("mid/valid/new.mid"), 5)
     call_ok("prepare", "mid", "--out", "d", "--force")
     says = "...d is not the dataset that r was trained on, but another of the same name: name one"
-    call_refused("eval", "r", says=says)
+    call_refused("eval", "r", says=f"{says} with `seqmodel eval --data`")  # report says it too
     assert told("eval", "r", "--data", "d")["pieces"] == len(open_dataset("d")["valid"])
 
 
