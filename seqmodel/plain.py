@@ -1,12 +1,13 @@
 """Untrusted text: strict JSON, with values checked field by field, and flat YAML of settings.
 
 Settings need only YAML's keys and scalars. Only the nodes of a text are composed; anything nested
-or tagged is rejected before it costs anything. Values that look like dates stay strings, because
-no setting is a date.
+or tagged is rejected before it costs anything. Values that look like dates, or like the octal and
+sexagesimal numbers of YAML 1.1, stay strings: no setting is a date, 010 is not 8, and 1:30 not 90.
 """
 
 import json
 import math
+import re
 import reprlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -109,12 +110,15 @@ def quoted(value: Any) -> str:
     return kinds.get(type(value)) or reprlib.repr(value)
 
 
+_TEXT = "tag:yaml.org,2002:str", re.compile(r"[-+]?0[\d_]+$|.*:")
+
+
 class _Loader(yaml.SafeLoader):
     """Resolves a value to one of `KINDS`, by default to a string."""
 
 
 _Loader.yaml_implicit_resolvers = {
-    first: [(tag, pattern) for tag, pattern in resolvers if tag in KINDS]
+    first: [_TEXT, *((tag, pattern) for tag, pattern in resolvers if tag in KINDS)]
     for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
 }
 

@@ -178,7 +178,8 @@ def _of_stopped_run(folder: Path, given: dict[str, Any], trials: int | None) -> 
     free = set(RESUMABLE) - ({"epochs"} if stored.get("minutes") else set())
     fixed = sorted(set(changed) - free)
     if fixed:
-        name = "trials" if fixed[0] in SEARCHES.values() else fixed[0]
+        search = "learning_rate" if trials is None else "trials"
+        name = search if fixed[0] in SEARCHES.values() else fixed[0]
         option = "--" + name.replace("_", "-")
         raise UsageError(
             f"{option} cannot change on --resume; start a new run with --config "

@@ -15,10 +15,9 @@ import seqmodel
 from seqmodel.config import Config, to_yaml
 from seqmodel.media.registry import medium_of
 from seqmodel.media.words import epochs_text, printable, spaced
-from seqmodel.plain import Fields
 from seqmodel.report.subjects import model_in_words
 from seqmodel.runs.checkpoint import checkpoint_bytes, model_tensors
-from seqmodel.runs.content import DATA_HASH, damaged, load_content
+from seqmodel.runs.content import load_content, read_content
 from seqmodel.runs.files import BEST, CARD, CONFIG, LAST, METRICS, VALID_PIECES, has_file, read_file
 from seqmodel.runs.folder import Run
 from seqmodel.units import module_name, unit_spec
@@ -30,10 +29,11 @@ FIRST_DAY = (1980, 1, 1, 0, 0, 0)
 def bundle(run: Run) -> bytes:
     """The zip; SeqmodelError if the run's metrics or last checkpoint are damaged."""
     config = replace(run.config, data=Path(str(run.config.data)).name)
-    data_sha256 = _data_sha256(run)
-    shared = replace(run, config=config, data_sha256=data_sha256)
+    shared, last = replace(run, config=config), run.folder / LAST
+    if run.data_sha256 is None and has_file(last):
+        read_content(load_content(last), last)  # raises: a card leaves out nothing unread
     files = {
-        CARD: _card(run, config, data_sha256).encode(),
+        CARD: _card(run, config).encode(),
         CONFIG: to_yaml(config).encode(),
         BEST: checkpoint_bytes(model_tensors(run.model), shared.to_json()),
     }
@@ -48,18 +48,7 @@ def bundle(run: Run) -> bytes:
     return buffer.getvalue()
 
 
-def _data_sha256(run: Run) -> str | None:
-    """The fingerprint of the dataset it was trained on; None if it is lost."""
-    last = run.folder / LAST
-    if run.data_sha256 is not None or not has_file(last):
-        return run.data_sha256
-    try:
-        return Fields(load_content(last)).text(DATA_HASH)
-    except ValueError as error:
-        raise damaged(last, str(error)) from error
-
-
-def _card(run: Run, config: Config, data_sha256: str | None) -> str:
+def _card(run: Run, config: Config) -> str:
     """A description of the run in Markdown; names and texts are indented to stay literal."""
     kind = medium_of(run.frame).formats[0]
     model = model_in_words(run)
@@ -75,7 +64,7 @@ def _card(run: Run, config: Config, data_sha256: str | None) -> str:
         "Data": [
             f"{config.data}: {run.frame}",
             f"longest piece of train  {run.longest_piece:,} frames",
-            f"fingerprint             {data_sha256 or 'not recorded'}",
+            f"fingerprint             {run.data_sha256 or 'not recorded'}",
         ],
         "Equations": [line for unit in units for line in _equations(unit)],
         "Use": [f"seqmodel sample out.{kind} --run RUN", "seqmodel eval RUN --data DATA"],

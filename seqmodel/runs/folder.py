@@ -92,13 +92,13 @@ class StoredRun(Content):
         if not Path(name).is_absolute() and not (self.data / MANIFEST).is_file():
             raise SeqmodelError(
                 f"{self.folder} was trained on a dataset {name} that is not here: name one with "
-                "--data"
+                "`seqmodel eval --data`"
             )
         dataset = open_dataset(self.data)
         if not self.trained_on(dataset):
             raise SeqmodelError(
                 f"{name} is not the dataset that {self.folder} was trained on, but another of the "
-                "same name: name one with --data"
+                "same name: name one with `seqmodel eval --data`"
             )
         return dataset
 
@@ -237,6 +237,10 @@ def _stored(values: Mapping[str, Any], checkpoint: Path) -> StoredRun:
         progress = Progress.from_json(values.get(PROGRESS), checkpoint, whole=False)
         lacks = f"lacks its best weights, {BEST}" if progress.metrics else "has no best weights yet"
         lack = f"{folder} {lacks}: using those after {progress.update} updates"
+    if content.data_sha256 is None:  # a folder's best checkpoint leaves it to the last one
+        with suppress(SeqmodelError):
+            last = read_content(load_content(folder / LAST), folder / LAST)
+            content = replace(content, data_sha256=last.data_sha256)
     return StoredRun(**vars(content), folder=folder, lack=lack)
 
 

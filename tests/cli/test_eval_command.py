@@ -280,6 +280,18 @@ def test_without_its_training_data_a_run_has_no_baselines(music, otherwise):
     call_refused(*command, "--voices", says=says)
 
 
+def test_a_dataset_that_has_changed_under_a_run_is_scored_only_if_named(music):
+    """Guards against pieces that the run was trained on, scored as its own valid."""
+    shutil.copytree(music, "mid")
+    call_ok("prepare", "mid", "--out", "d")
+    call_ok("train", "d", "--hidden", 3, "--epochs", 1, "--run", "r", "-q")
+    write_piece(Path("mid/valid/new.mid"), 5)
+    call_ok("prepare", "mid", "--out", "d", "--force")
+    says = "...d is not the dataset that r was trained on, but another of the same name: name one"
+    call_refused("eval", "r", says=f"{says} with `seqmodel eval --data`")  # report says it too
+    assert told("eval", "r", "--data", "d")["pieces"] == len(open_dataset("d")["valid"])
+
+
 def test_without_a_run_the_newest_of_the_medium_is_taken(run, audio_run_folder):
     for name, folder in (("music", run), ("speech", audio_run_folder)):
         shutil.copytree(folder, f"runs/{name}")

@@ -214,10 +214,9 @@ def test_a_damaged_run_is_not_exported(run_folder, tmp_path, name):
     """Guards against a card that leaves out what it could not read."""
     for file in (BEST, LAST, METRICS):
         (tmp_path / file).write_bytes((run_folder / file).read_bytes())
-    loaded = load_run(tmp_path)
     (tmp_path / name).write_bytes(b"{")
     with pytest.raises(SeqmodelError, match=f"{name} is damaged"):
-        bundle(loaded)
+        bundle(load_run(tmp_path))
 
 
 # ---- the data that a zip names ------------------------------------------------------------------

@@ -141,12 +141,16 @@ def test_copies_are_sought_in_what_the_run_was_trained_on(
         assert train.frames == dataset["train"].frames
 
 
-def test_data_that_has_moved_is_an_error_that_says_why(plain_run, dataset, tmp_path):
-    moved = shutil.copytree(dataset.folder, tmp_path / "moved")
+def test_data_that_has_moved_is_found_and_other_data_is_an_error_that_says_why(
+    plain_run, dataset, rolls, tmp_path, write_dataset
+):
+    moved = open_dataset(shutil.copytree(dataset.folder, tmp_path / "moved"))
+    other = write_dataset(tmp_path / "other", {**rolls, "valid": rolls["test"]})
     config = replace(plain_run.config, data=str(tmp_path / "gone"))
     run = replace(plain_run, config=config)
+    compare_samples(run, moved, "valid", number=1, seed=1)
     with pytest.raises(SeqmodelError) as caught:
-        compare_samples(run, open_dataset(moved), "valid", number=1, seed=1)
+        compare_samples(run, other, "valid", number=1, seed=1)
     assert f"--samples needs {run.folder}'s training data: {tmp_path}/gone" in str(caught.value)
 
 
