@@ -17,19 +17,24 @@ from seqmodel.config import to_yaml
 from seqmodel.data.bundled import PREPARED, sample_dataset
 from seqmodel.data.dataset import MANIFEST, Dataset, Split, open_dataset
 from seqmodel.errors import SeqmodelError, UsageError
-from seqmodel.files import FolderFormat, disk_errors, read_bytes
+from seqmodel.files import FolderFormat, disk_errors, open_input, read_bytes
 from seqmodel.media.labels import Labels, label_ids
 from seqmodel.media.registry import medium_of
 from seqmodel.media.samples import SampleRequest, Sampling
 from seqmodel.media.words import listed
 from seqmodel.model.bars import SIGNATURE
 from seqmodel.outputs.registry import output_class
+from seqmodel.plain import Fields
 from seqmodel.runs.content import (
+    DATA_HASH,
+    MAX_HEADER_BYTES,
     PROGRESS,
     Content,
     Progress,
     is_checkpoint,
     load_content,
+    metadata_of,
+    parsed,
     read_content,
     unfinished,
 )
@@ -238,9 +243,9 @@ def _stored(values: Mapping[str, Any], checkpoint: Path) -> StoredRun:
         lacks = f"lacks its best weights, {BEST}" if progress.metrics else "has no best weights yet"
         lack = f"{folder} {lacks}: using those after {progress.update} updates"
     if content.data_sha256 is None:  # a folder's best checkpoint leaves it to the last one
-        with suppress(SeqmodelError):
-            last = read_content(load_content(folder / LAST), folder / LAST)
-            content = replace(content, data_sha256=last.data_sha256)
+        with suppress(OSError, ValueError), open_input(folder / LAST) as file:  # which may be big
+            last = Fields(parsed(metadata_of(file.read(MAX_HEADER_BYTES)).text("content")))
+            content = replace(content, data_sha256=last.text(DATA_HASH))
     return StoredRun(**vars(content), folder=folder, lack=lack)
 
 
