@@ -105,12 +105,13 @@ class Sampler:
 
         `number` distinguishes pieces with the same seed; `prime` and `shortest` are as in `draw`.
         With `freeze` music also ends when it has frozen, but not before frame `shortest`, and not
-        at all before `Freeze.least`; of sound another piece begins there.
+        at all before it has `Freeze.least` with the primer; of sound another piece begins there.
         """
         uniforms = Uniforms(seed, number)
         later = uniforms.split()
         if isinstance(freeze, Freeze):
-            shortest = max(shortest, freeze.least)
+            given = 0 if prime is None else len(prime)
+            shortest = max(shortest, freeze.least - given)
             freeze = freeze._replace(piece=max(freeze.piece, shortest))
         frames = self.draw(uniforms, prime=prime, shortest=shortest)
         if isinstance(freeze, Pause):

@@ -171,6 +171,26 @@ def test_a_piece_ends_where_it_freezes(chrome, tmp_path, make_run, write_page):
     assert Freeze.of(replace(run, config=config)) is None
 
 
+def test_no_piece_ends_before_half_of_trains_shortest(chrome, tmp_path, make_run, write_page):
+    """With its opening, as `seqmodel sample` counts it with the primer."""
+    run = make_run(tmp_path, **MODELS["default"])
+    run = replace(run, frame=replace(run.frame, longest_chord=99))
+    run.model.encoder.clock.lengths[:5] = torch.tensor([40, 50, 60, 70, 80])
+    with torch.no_grad():
+        run.model.output.ending.bias.fill_(100)
+    chrome.open(write_page(run))
+    for given, left in ((0, 20), (15, 5), (30, 1)):
+        count = f"""(() => {{
+          const model = {OWN};
+          model.begin(1n, 0n);
+          for (let k = 0; k < {given}; k += 1) model.read(new Float64Array(model.frameSize));
+          let count = 1;
+          while (!model.draw(1).ended) count += 1;
+          return count;
+        }})()"""
+        assert chrome.run(count) == left
+
+
 def test_hits_that_are_struck_again_are_no_chord_that_is_held(chrome, tmp_path,
                                                               make_run, write_page):  # fmt: skip
     """Guards against drums that end as soon as two frames have the same hits."""

@@ -183,6 +183,8 @@ def test_an_end_can_be_put_off_and_forbidden(run, monkeypatch, plain):
         freeze = Freeze(999, 41)  # of train's pieces the shortest has 41 frames
         drawing = Sampler(eager).piece(300, seed=6, shortest=shortest, freeze=freeze)
         assert len(np.concatenate(list(drawing))) == max(20, shortest)
+    primed = Sampler(eager).piece(300, seed=6, freeze=Freeze(999, 41), prime=np.zeros((15, 88)))
+    assert len(np.concatenate(list(primed))) == 5
     endless = Sampler(run.model).piece(300, seed=6, shortest=math.inf)
     assert len(np.concatenate(list(endless))) == 300
     assert not endless.ended

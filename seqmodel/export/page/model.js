@@ -42,7 +42,7 @@ class Model {
     this.arena.set(this.start);
     this.stream[0] = this.key = seedKey(seed, number);
     if (this.levels) this.markStream[0] = seedKey(this.key);
-    this.drawn = this.unchanged = 0;
+    this.given = this.drawn = this.unchanged = 0;
     this.frame = null;
   }
 
@@ -64,6 +64,7 @@ class Model {
   read(frame, temperature) {
     this.step(this.before, 0, -1);
     this.last.set(frame);
+    this.given += 1;
     return this.mark(temperature);
   }
 
@@ -90,7 +91,7 @@ class Model {
     if (this.freeze && this.freezes(frame, before)) return { ended: true };
     this.drawn += 1;
     if (this.pause && this.pauses(frame)) this.beginAnother();
-    const ended = this.ended[0] && this.drawn >= this.least;
+    const ended = this.ended[0] && this.given + this.drawn >= this.least;
     const last = ended || (this.end && this.drawn >= this.longest);
     const marks = this.mark(temperature);
     return { frame, marks, ended: Boolean(last) && this.drawn % this.steps === 0 };
