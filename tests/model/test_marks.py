@@ -13,6 +13,7 @@ from seqmodel.data.bundled import FRAMES
 from seqmodel.kernels.uniforms import Uniforms
 from seqmodel.media.marks import Levels
 from seqmodel.media.music.frames import marks_in, with_onsets
+from seqmodel.media.music.parts import DRUMS
 from seqmodel.model.marks import MarkOutput, Marks
 from seqmodel.model.marks_kernel import HELD, TO_DRAW, UNKNOWN
 from seqmodel.model.notes import absolute_pitch
@@ -70,18 +71,23 @@ def test_notes_that_sound_on_are_held():
 
 def test_a_new_model_has_drums_on_their_keys():
     """Guards hits on keys that drums of train never have, from models that have learned little."""
-    torch.manual_seed(1)
-    pitch = absolute_pitch(88, {36: 400, 42: 3})
-    marks = Marks(3, {"part": NAMED}, pitch, 88, by_part=True, nearby=True, drums=[1])
-    levels = torch.zeros(1, 3, 88, dtype=torch.int64)
-    for piece, key in enumerate((36, 42, 37)):
-        levels[0, piece, key - 21] = 2
-    nats, _ = marks.score(
-        torch.zeros(1, 3 * 88, 3), {"part": levels}, marks.start(torch.ones(1), 3)
+    marks = {"part": NAMED, "velocity": LEVELS}
+    frame = replace(
+        FRAMES, onsets=True, marks=marks, programs=(73, DRUMS, 32, 0), drum_keys={36: 400, 42: 3}
     )
+    model = model_of({"hidden": 3}, frame)
+    assert torch.equal(model.encoder.pitch, absolute_pitch(88, frame.drum_keys))
+    levels = dict.fromkeys(marks, torch.zeros(1, 3, 88, dtype=torch.int64))
+    for piece, key in enumerate((36, 42, 37)):
+        levels["part"][0, piece, key - 21] = 2
+    h, *_ = model.read(torch.zeros(1, 3, 176), model.start(3))
+    nats, _ = model.marks.score(h, levels, model.marks.start(h, 3))
     often, rarely, never = nats["part"].exp().tolist()
     assert often < rarely < len(NAMED) / 2
     assert never > 5 * len(NAMED)
+    older = model_of({"hidden": 3}, replace(frame, drum_keys={}))
+    for equal in (model.marks["velocity"], older.marks["part"]):
+        assert not equal.out.weight[:, 0].any()
 
 
 def features_by_definition(levels, kind, parts, *, nearby):

@@ -355,7 +355,7 @@ def test_the_commonest_tracks_are_parts(tmp_path):
 
 
 def test_equal_counts_do_not_follow_the_names_of_files(tmp_path):
-    """Guards the spelling, program and metre of a dataset, which once were of the first file."""
+    """Guards the parts, program and metre of a dataset, which once were of the first file."""
     found = []
     for first, second in ("ab", "ba"):
         for file, name, program, beats in ((first, "Bass", 33, 3), (second, "bass", 32, 4)):
@@ -365,7 +365,8 @@ def test_equal_counts_do_not_follow_the_names_of_files(tmp_path):
                 mido.Message("program_change", program=program),
             ]
             some = notes([(0, 5760, 40 + beats)])
-            save(tmp_path / f"in/train/{file}.mid", [[*((0, event) for event in head), *some]])
+            other = [(0, mido.MetaMessage("track_name", name=f"{beats}")), *notes([(0, 9, 60)])]
+            save(tmp_path / f"in/train/{file}.mid", [[*((0, each) for each in head), *some], other])
         dataset, manifest = prepared_parts(tmp_path, tracks=True)
         found.append(str((dataset.frame, manifest["metre"], manifest["contents"])))
     assert found[0] == found[1]
