@@ -274,14 +274,13 @@ def variants_of(units: Sequence[str], vary: Sequence[str]) -> tuple[Variant, ...
     for variant in variants:
         name = variant.name
         other = folders.setdefault(_folder_name(name).casefold(), variant)
-        if other != variant and other.name == name:
-            raise UsageError(f"two different units are named {name}: rename one")
-        if other != variant:
-            raise UsageError(
-                f"{other.name} and {name} have the same folder, ignoring case: rename one"
-            )
-        if other is not variant:
+        if other is variant:
+            continue
+        if other == variant:
             raise UsageError(f"{name} is listed twice")
+        if other.name == name:
+            raise UsageError(f"two different units are named {name}: rename one")
+        raise UsageError(f"{other.name} and {name} have the same folder, ignoring case: rename one")
     return tuple(variants)
 
 

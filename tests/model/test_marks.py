@@ -82,6 +82,7 @@ def test_a_new_model_has_drums_on_their_keys():
         levels["part"][0, piece, key - 21] = 2
     h, *_ = model.read(torch.zeros(1, 3, 176), model.start(3))
     nats, _ = model.marks.score(h, levels, model.marks.start(h, 3))
+    assert model.marks["part"].hidden.weight[0].count_nonzero() == 1
     often, rarely, never = nats["part"].exp().tolist()
     assert often < rarely < len(NAMED) / 2
     assert never > 5 * len(NAMED)
