@@ -104,8 +104,8 @@ class Sampler:
         """Draw one piece of `length` frames, or fewer if the model predicts when pieces end.
 
         `number` distinguishes pieces with the same seed; `prime` and `shortest` are as in `draw`.
-        With `freeze` music also ends when it has frozen, but not before frame `shortest`, and not
-        at all before it has `Freeze.least` with the primer; of sound another piece begins there.
+        With `freeze` music also ends when it has frozen, but not before frame `shortest`, and in no
+        way before it has `Freeze.least` with the primer; of sound another piece begins there.
         """
         uniforms = Uniforms(seed, number)
         later = uniforms.split()
@@ -246,12 +246,12 @@ def plain_sampler(model: SequenceModel, chunk: int, temperature: float) -> DrawS
 
 
 class Freeze(NamedTuple):
-    """Where a piece is over though no end was drawn: a chord lasts longer than any in train.
+    """Where a piece is over though no end was drawn: a chord lasts too long, and is cut there.
 
-    That chord is cut to the length of the longest. Most are last chords after which a model that
-    has seen few ends missed its own, and would hold on. Pieces shorter than train's shortest do not
-    end like this, because in the middle of a piece a chord that is too long does little harm. And
-    no piece ends before half of that: such ends are mistakes of models that have seen few.
+    Most are last chords after which a model that has seen few ends missed its own, and would hold
+    on. Pieces shorter than train's shortest do not end like this, because in the middle of a piece
+    a chord that is too long does little harm. And no piece ends before half of that: such ends are
+    mistakes of models that have seen few.
     """
 
     chord: int

@@ -103,6 +103,8 @@ def test_a_piece_that_freezes_says_so(call, seconds_run, monkeypatch):
         f", {cut_off} cut off at the limit, {sum(frozen)} where a chord outlasted any in training"
     )
     assert ends in call("eval", seconds_run, "--samples", 6).out
+    later = told("sample", "r.npy", *options, "--min-length", 30)["pieces"]
+    assert min(piece["frames"] for piece in later) >= 30
     monkeypatch.setattr(MusicSampling, "_hint", lambda *_: "a chord lasts 9 frames")
     lines = call("sample", "q.npy", *options).err.splitlines()
     assert all(("outlasted" in line) + ("lasts 9" in line) == 1 for line in lines)

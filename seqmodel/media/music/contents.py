@@ -244,8 +244,7 @@ class Contents:
             ("keys", score.keys),
             ("programs", [str(program) for part in parts for program in part["programs"]]),
         ):
-            for name in dict.fromkeys(names):
-                self._pieces[kind][name] += 1
+            self._pieces[kind].update({*names})
         self.sums["tempo_changes"] += len(score.tempo) - 1
         self.sums["drum_notes"] += int(np.count_nonzero(score.of_drums))
         self.sums["pedal"] += score.pedal

@@ -238,8 +238,7 @@ class Metres:
                 self._contradicted.append(f"({names})")
         self._pieces[origin] += 1
         if origin in self._named:
-            for name in dict.fromkeys(metre_name(each.metre) for each in found):
-                self._named[origin][name] += 1
+            self._named[origin].update({metre_name(each.metre) for each in found})
         return found
 
     def update(self, other: "Metres", source: str) -> None:
