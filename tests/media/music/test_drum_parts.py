@@ -92,8 +92,8 @@ def test_drums_sound_as_a_kit_does(tmp_path):
     assert (tmp_path / "a.wav").read_bytes() == sample("wav", frames)
 
 
-@pytest.mark.parametrize("into", [None, "Lead"])
-def test_drawn_drums_replace_those_of_the_file(tmp_path, into):
+@pytest.mark.parametrize(("into", "numbers"), [(None, (5, 6)), ("Lead", (1, 1)), ("1", (0, 0))])
+def test_drawn_drums_replace_those_of_the_file(tmp_path, into, numbers):
     """Guards against drums drawn over the file's, in a track of pitches, or moved with those."""
     path = song_at(tmp_path / "song.mid")
     original = Original(path, BAND, transposed=2, into=into)
@@ -106,8 +106,10 @@ def test_drawn_drums_replace_those_of_the_file(tmp_path, into):
     after = read(original.with_drawn(frames, free, semitones=3))
     pitched = [] if into else ["drawn Lead", "drawn other"]
     assert [track.name for track in after.tracks[4:]] == ["drawn Kit", *pitched]
-    for number, key in ((1 if into else 5, 61), (1 if into else 6, 65)):
-        assert (2880, 3000, key) in [each[:3] for each in notes_in(after.tracks[number])]
+    for number, key in zip(numbers, (61, 65), strict=True):
+        *found, channels = zip(*notes_in(after.tracks[number]), strict=True)
+        assert (2880, 3000, key) in zip(*found, strict=True)
+        assert len({*channels}) == 1
     nothing = read(original.with_drawn(np.zeros_like(frames), free))
     assert [track.name for track in nothing.tracks[4:]] == ([] if into else ["drawn"])
     hits = notes_in(mido.MidiFile(path).tracks[3])
