@@ -120,6 +120,7 @@ def test_every_number_has_a_range():
         ("unit: 1\nunit: 2", "unit is given twice in line 2"),
         ("unit: !!timestamp x", "unit must be a value without a tag in line 1"),
         ("hidden: 010", "hidden must be a whole number or nothing, not '010'"),
+        ("hidden: -0_10", "hidden must be a whole number or nothing, not '-0_10'"),
         ("minutes: 1:30", "minutes must be a number or nothing, not '1:30'"),
         ("seed: 0b_", "seed is not a valid number in line 1"),
         ("? [unit]\n: lstm", "a key is not a plain word in line 1"),

@@ -55,9 +55,7 @@ class Carry(NamedTuple):
 
     def layers(self) -> Sequence[UnitState]:
         """The states of the unit's layers, the lowest first."""
-        if is_stack(self.state):
-            return self.state
-        return (cast(UnitState, self.state),)
+        return self.state if is_stack(self.state) else (cast(UnitState, self.state),)
 
 
 class Reading(NamedTuple):

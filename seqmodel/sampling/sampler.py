@@ -133,9 +133,7 @@ class Sampler:
     @cached_property
     def marks(self) -> MarksDraw | None:
         """The draw of marks, if the model has any."""
-        if self.model.marks is None:
-            return None
-        return MarksDraw(self.double, self._mark_temperature)
+        return None if self.model.marks is None else MarksDraw(self.double, self._mark_temperature)
 
     def draw_from(self, carry: Carry, uniforms: Uniforms, shortest: float = 0) -> Stream:
         """Like `draw`, from a carry of `read`."""

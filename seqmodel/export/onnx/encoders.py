@@ -337,10 +337,8 @@ def _echo(g: Graph, frames: Symbol, F: int, elapsed: Symbol, D: int) -> Symbol:
     halved = g("Floor", g.unsqueeze(word, 2) / 2.0 ** np.arange(WORD))
     next_frame = g.cast(g.reshape(g.cast(halved, INT64) % 2, 0, words * WORD), FLOAT)
     known = _reached(g, g.unsqueeze(length, 1), STEPS)
-    features = [g.repeated(known, frames, D, len(STEPS))]
-    for start in range(0, F, D):
-        features.append(g.unsqueeze(next_frame[:, start : start + D], 2) * known)
-    return g.concat(features, 2)
+    ahead = [g.unsqueeze(next_frame[:, n : n + D], 2) * known for n in range(0, F, D)]
+    return g.concat([g.repeated(known, frames, D, len(STEPS)), *ahead], 2)
 
 
 # ---- sound

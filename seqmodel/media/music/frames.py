@@ -120,9 +120,7 @@ def with_onsets(roll: NDArray[np.uint8]) -> NDArray[np.uint8]:
 
     Hits of a kit are as they are.
     """
-    if is_kit(roll):
-        return roll
-    return np.concatenate([roll, struck(roll).astype(np.uint8)], axis=1)
+    return roll if is_kit(roll) else np.concatenate([roll, struck(roll).astype(np.uint8)], axis=1)
 
 
 def after_silence(frames: NDArray[np.uint8]) -> NDArray[np.uint8]:
