@@ -81,6 +81,7 @@ train --resume --run {run} --unit gru => 2 --unit cannot change ... if its weigh
 train {music} --resume --run {run} -> 1 {music} is not a prepared dataset (no manifest.json)
 train --resume --run {bad}/gnu -> 1 {bad}/gnu/config.yaml: there is no unit 'gnu'
 train --resume --run {run} --lr search -> 2 --learning-rate cannot change on --resume
+train --resume --run {run} --trials 3 -> 2 --trials cannot change on --resume
 train --resume --run {run} --epochs 1 -> 2 --epochs 1 is less than the 2 done in {run}
 train --resume --run {run} --force -> 2 --resume excludes --init-from, --config and --force
 eval --run {run} -> 2 No such option: --run; name a run without it
