@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from seqmodel.config import Config
     from seqmodel.media.marks import Levels
 
-# ---- definitions ---------------------------------------------------------------------------------
-
 
 @dataclass(frozen=True)
 class Option:
