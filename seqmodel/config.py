@@ -411,8 +411,7 @@ class Config:
 
 def refuse_unknown(values: Mapping[str, Any], kind: type, origin: Path) -> None:
     """SeqmodelError if `values` from the file `origin` has a key that dataclass `kind` lacks."""
-    unknown = sorted(values.keys() - {f.name for f in fields(kind)})
-    if unknown:
+    if unknown := sorted(values.keys() - {f.name for f in fields(kind)}):
         raise SeqmodelError(
             f"{origin} has the unknown setting {unknown[0]!r}: it was written by a newer version "
             "of seqmodel; use that version"

@@ -249,8 +249,7 @@ def _open(
                 "name the data to score with --data"
             )
     run.check_reads(dataset)
-    differences = dataset.frame.differences(run.frame, dataset.manifest.get("contents", {}))
-    if differences:
+    if differences := dataset.frame.differences(run.frame, dataset.manifest.get("contents", {})):
         message(
             f"{dataset.folder} was prepared differently from the run's training data "
             f"({'; '.join(differences)}): the figures are not a fair test",

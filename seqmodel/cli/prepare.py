@@ -164,8 +164,7 @@ def _label_remarks(files: Sequence["SourceFile"], manifest: Mapping[str, Any]) -
 def _split_remarks(medium: Medium, manifest: dict[str, Any], unsplit: list[str]) -> list[str]:
     """Remarks on the splits; `unsplit` are files in no folder named after one."""
     lines = list[str]()
-    straddling = manifest["also_in_another_split"]
-    if straddling:
+    if straddling := manifest["also_in_another_split"]:
         many = len(straddling) > 1
         lines.append(
             f"{plural(len(straddling), 'piece')} appear{'s' * (not many)} in two splits, such as "
@@ -189,8 +188,7 @@ def _split_remarks(medium: Medium, manifest: dict[str, Any], unsplit: list[str])
             for move in manifest.get("moved", [])
         ]
     splits = manifest["splits"]
-    empty = [split for split in ("train", "valid") if not splits[split]["pieces"]]
-    if empty:
+    if empty := [split for split in ("train", "valid") if not splits[split]["pieces"]]:
         lines.append(f"no piece is in {' or '.join(empty)}: {medium.split_advice(manifest)}")
     return lines
 

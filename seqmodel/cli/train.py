@@ -176,8 +176,7 @@ def _of_stopped_run(folder: Path, given: dict[str, Any], trials: int | None) -> 
     given = _with_rates(given, stored, trials)
     changed = [name for name in given if given[name] != stored.get(name)]
     free = set(RESUMABLE) - ({"epochs"} if stored.get("minutes") else set())
-    fixed = sorted(set(changed) - free)
-    if fixed:
+    if fixed := sorted(set(changed) - free):
         search = "learning_rate" if trials is None else "trials"
         name = search if fixed[0] in SEARCHES.values() else fixed[0]
         option = "--" + name.replace("_", "-")

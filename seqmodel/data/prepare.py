@@ -293,8 +293,7 @@ def prepare(
             few = split_by is None and len(placer.hashed) < MIN_WORKS_TO_MOVE
             second = Placer(by_time=True) if few else Placer(moves=dict(_moves(placer.hashed)))
             manifest = write(second)
-        copies = _copies(medium, folder, manifest)
-        if copies:
+        if copies := _copies(medium, folder, manifest):
             manifest["copies"] = copies
             write_manifest(folder, manifest)
         return manifest

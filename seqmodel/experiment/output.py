@@ -326,8 +326,7 @@ def _remarks(comparison: Comparison) -> list[str]:
     if comparison.judged == "valid":
         lines.append("there is no test: valid decides, which also chose epochs and settings")
     for split in SPLITS:
-        trivial = comparison.trivial(split)
-        if trivial is not None:
+        if (trivial := comparison.trivial(split)) is not None:
             lines.append(f"best trivial model on {split}: {trivial[1]:.3f} ({spaced(trivial[0])})")
     return lines + caveats(comparison)
 

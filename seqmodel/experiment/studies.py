@@ -116,8 +116,7 @@ class Studies:
     @classmethod
     def begin(cls, storage: BaseStorage, name: str, plan: Plan) -> "Studies":
         """Begin, join or extend an experiment; SeqmodelError if another one has the name."""
-        existing = cls.load(storage, name)
-        if existing is not None:
+        if (existing := cls.load(storage, name)) is not None:
             plan = plan.at_least(existing.plan)
             if differs := plan.differs(existing.plan):
                 raise SeqmodelError(

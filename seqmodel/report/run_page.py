@@ -102,8 +102,7 @@ def _section(
     if dataset is not None:
         shown.append(_more_figures(group))
     shown.append(parts.Curves(tuple(scored.curve for scored in group)))
-    drawn = [scored for scored in group if samples.get(scored.name)]
-    if drawn:
+    if drawn := [scored for scored in group if samples.get(scored.name)]:
         pieces = [sample for subject in drawn for sample in samples[subject.name]]
         number = len(pieces) // len(drawn)
         command = _sample_command([subject.run for subject in drawn], number, seed, options)

@@ -475,8 +475,7 @@ class Trainer:
         return metrics, is_best
 
     def _save_if_due(self) -> None:
-        signal = self._group.signal
-        if signal is not None:
+        if (signal := self._group.signal) is not None:
             self.save()
             raise InterruptError(self._stop_message(), signal)
         if self._group.save_due:

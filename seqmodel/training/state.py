@@ -117,8 +117,7 @@ class TrainingState:
     def _load_carries(self, tensors: Mapping[str, Tensor]) -> None:
         self.carries = {}
         for part in self.parts:
-            carried = _without_prefix(self._prefix(part), tensors)
-            if carried:
+            if carried := _without_prefix(self._prefix(part), tensors):
                 # Copied, as every carry is: a tensor's alignment in memory determines the last bits
                 # of matrix products that read it, and tensors in a file can have any alignment.
                 copies = [carried[str(k)].to(self.device, copy=True) for k in range(len(carried))]

@@ -149,8 +149,7 @@ class Unit(Layer):
                 for part in self._parts().get(gate, []):
                     nn.init.orthogonal_(part)
                 for term in ("V", "b", "bU"):
-                    weight = terms.get(term)
-                    if weight is not None:
+                    if (weight := terms.get(term)) is not None:
                         _start(weight, self.spec.starts.get(Weight(term, gate)))
 
     def gates(self) -> dict[str, dict[str, Tensor | None]]:

@@ -82,8 +82,7 @@ class Graph:
             op, *args = self.nodes[m := waiting[-1]]
             mean = m
             if self._scaled[m]:
-                missing = [a for a in args if a not in self._means]
-                if missing:
+                if missing := [a for a in args if a not in self._means]:
                     waiting += missing
                     continue
                 a, b = (self._means[a] for a in args)
@@ -132,8 +131,7 @@ class Graph:
         if op == "-" and self._constant(args[0]) == 0:  # a + (0 - p) is a - p
             return self.arithmetic("-", a, args[1])
         for one, other in ((a, b), (b, a)):
-            mixed = self._as_mixture(one, other)
-            if mixed is not None:
+            if (mixed := self._as_mixture(one, other)) is not None:
                 return mixed
         return self.node("+", a, b)
 
