@@ -101,7 +101,7 @@ class Content:
     longest_piece: int
     """Frames in the longest piece of the training split."""
     data_sha256: str | None = None
-    """The fingerprint of the dataset it was trained on, if that is stored with the weights."""
+    """The fingerprint of the dataset it was trained on, if that is known."""
     began_from: str | None = None
     """Such as "lstm-1, epoch 12": the weights it started from, if they were trained before."""
 
