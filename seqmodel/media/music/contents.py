@@ -12,7 +12,7 @@ from seqmodel.media.music.grid import Grid
 from seqmodel.media.music.midi import Score
 from seqmodel.media.music.parts import DRUMS, parts_of
 from seqmodel.media.music.placing import ON_GRID, Tally, in_frames, lag_of
-from seqmodel.media.words import by_count, plural, some
+from seqmodel.media.words import plural, some
 
 # ---- tonic ---------------------------------------------------------------------------------------
 
@@ -244,7 +244,7 @@ class Contents:
             ("keys", score.keys),
             ("programs", [str(program) for part in parts for program in part["programs"]]),
         ):
-            self._pieces[kind].update({*names})
+            self._pieces[kind].update(dict.fromkeys(names, 1))
         self.sums["tempo_changes"] += len(score.tempo) - 1
         self.sums["drum_notes"] += int(np.count_nonzero(score.of_drums))
         self.sums["pedal"] += score.pedal
@@ -275,7 +275,7 @@ class Contents:
         share = {"pedal_share": round(sums["held"] / (sums["sound"] or 1), 4)}
         return {
             **{name: list(ends) for name, ends in self._ranges.items()},
-            **{kind: by_count(pieces) for kind, pieces in self._pieces.items()},
+            **{kind: dict(pieces.most_common()) for kind, pieces in self._pieces.items()},
             "parts": self._parts,
             **{name: sums[name] for name in ("tempo_changes", "drum_notes", "pedal")},
             **(share if sums["pedal"] else {}),

@@ -249,6 +249,7 @@ class MusicCorpus:
         facts: dict[str, Any] = {}
         if self._tally.read:
             contents = self._contents.to_json()
+            contents |= {name: by_count(contents[name]) for name in ("meters", "keys", "programs")}
             facts["notes"] = self._tally.to_json()
             facts["timing"], facts["contents"] = self._contents.timing.to_json(), contents
             facts["not_kept"] = not_kept(contents, self.frame)

@@ -119,6 +119,14 @@ def test_only_signatures_that_count_are_named(tmp_path):
         assert contents.to_json()["meters"] == {"6/8": 1}
 
 
+def test_signatures_of_a_file_are_told_in_their_order(tmp_path):
+    """Guards `inspect`, which once sorted them as it does those of many files."""
+    contents = Contents(PianoRollFrames(SIXTEENTHS))
+    path = quarters(tmp_path / "a.mid", (0, 4, 4), (1920, 3, 4))
+    contents.add(read_score(path.read_bytes()))
+    assert [*contents.to_json()["meters"]] == ["4/4", "3/4"]
+
+
 def test_an_excerpt_goes_on_within_its_bar():
     metre = [[0, 3, 4], [24, 6, 8], [60, 4, 4]]
     assert shifted(metre, 30) == [[-6, 6, 8], [30, 4, 4]]
