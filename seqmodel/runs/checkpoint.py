@@ -127,7 +127,7 @@ def averaged(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 def load_model(model: SequenceModel, tensors: Mapping[str, Tensor]) -> None:
     """Copy a checkpoint's tensors into `model`; SeqmodelError if names or shapes differ."""
-    advice = "use the settings that it was trained with: --config RUN/config.yaml"
+    advice = "use its settings, --config RUN/config.yaml, and data prepared as its were"
     model.load_state_dict(_compare(model, tensors, advice))
 
 

@@ -70,7 +70,7 @@ train {data} --run {bad}/thesis-run --force -> 1 {bad}/thesis-run holds notes/th
 train {data} --run {bad}/file/run -> 1 cannot write {bad}/file/run: {bad}/file is a file,
 train {data} --init-from {bad}/empty -> 1 {bad}/empty has no checkpoint (best.safetensors)
 train {data} --model frame-wise --no-end --init-from {run} --hidden 5
-    -> 1 --init-from {run}: the checkpoint's weights do not fit the model:
+    -> 1 --init-from {run}: the checkpoint's weights do not fit the model: ... and data prepared as
 train {data} --model frame-wise --no-end --init-from {run} --hidden 4 --activation relu
     -> 1 --init-from {run}: its weights are those of another unit: ... phi = tanh ... phi = relu
 train --resume -> 1 no run in runs/; train one with `seqmodel train`, or name its folder

@@ -26,6 +26,8 @@ from seqmodel.media.music.frames import (
     PianoRollFrames,
     chord_lengths,
     count_restrikes,
+    drums_in,
+    hold,
     marks_in,
     note_lengths,
     outer_notes,
@@ -260,9 +262,11 @@ class Statistics(_PieceStatistics):
         """Count pieces (T, 88), or (T, 176) with onsets, or more with marks.
 
         Distributions cover the first `limit` frames of each, because beginnings are sparse. `frame`
-        provides bars, and train's levels of marks.
+        provides bars, and train's levels of marks. Parts that are drums have no pitches.
         """
         super().__init__(pieces)
+        of = frame if isinstance(pieces, Sequence) else pieces.frame
+        self._parts = of.parts if isinstance(of, PianoRollFrames) else ()
         self._frame, self._marks = frame, frame.marks if frame else {}
         self.counts = {name: Counter[int]() for name in DISTRIBUTIONS}
         self.longest = {kind: list[int]() for kind in ("note", "chord", "silence")}
@@ -272,13 +276,16 @@ class Statistics(_PieceStatistics):
             self._add(frames, limit)
 
     def _add(self, frames: NDArray[np.uint8], limit: int | None) -> None:
-        for name, numbers in marks_in(frames).items():
+        marks, roll = marks_in(frames), sounding(frames)
+        for name, numbers in marks.items():
             at, key = np.nonzero(numbers * struck(frames))
             if len(at):
                 of_mark = self.strikes.setdefault(name, [])
                 of_mark.append((at, numbers[at, key].astype(np.int64)))
+        # What is drawn has its marks where notes begin.
+        pitched = roll - hold(drums_in(frames, self._parts), frames) if marks else roll
         frames = frames[:, : 2 * NOTES]
-        roll, chords = sounding(frames), chord_lengths(frames)
+        chords = chord_lengths(frames)
         sounds = np.flatnonzero(roll.any(axis=1))
         gaps = np.diff(sounds, prepend=-1, append=len(roll)) - 1
         for kind, lengths in zip(self.longest, (note_lengths(frames), chords, gaps), strict=True):
@@ -286,15 +293,15 @@ class Statistics(_PieceStatistics):
         self.lengths.append(len(frames))
         self.last_chords.append(int(chords[-1]) if len(chords) else 0)
         keys = LOWEST_PITCH + np.arange(NOTES)
-        tonic = tonic_of(keys, roll.sum(axis=0, dtype=np.int64))
-        bass = roll[sounds][-1:].argmax(axis=1)
+        tonic = tonic_of(keys, pitched.sum(axis=0, dtype=np.int64))
+        bass = pitched[pitched.any(axis=1)][-1:].argmax(axis=1)
         self.on_tonic.append(bool(((LOWEST_PITCH + bass) % 12 == tonic).any()))
-        roll, counts = roll[:limit], self.counts
+        roll, pitched, counts = roll[:limit], pitched[:limit], self.counts
         counts["note_lengths"].update(note_lengths(frames[:limit]).tolist())
         counts["notes_per_frame"].update(roll.sum(axis=1, dtype=np.int64).tolist())
-        counts["melodic_steps"].update(melodic_steps(roll).tolist())
+        counts["melodic_steps"].update(melodic_steps(pitched).tolist())
         # (88, 88), the number of frames in which two notes sound together; exact: far below 2^24.
-        together = roll.T.astype(np.float32) @ roll.astype(np.float32)
+        together = pitched.T.astype(np.float32) @ pitched.astype(np.float32)
         pairs = [int(np.trace(together, k)) for k in range(NOTES)]
         counts["intervals"].update({k: count for k, count in enumerate(pairs) if k and count})
         time = np.bincount(keys % 12, np.diag(together), 12)

@@ -255,7 +255,7 @@ def transposed(
     return moved.reshape(frames.shape)
 
 
-def hold(at_onset: NDArray[np.uint8], frames: NDArray[np.uint8]) -> NDArray[np.uint8]:
+def hold(at_onset: NDArray[Any], frames: NDArray[np.uint8]) -> NDArray[np.uint8]:
     """Of notes that sound in `frames` with onsets, numbers (T, 88) that each has at its onset."""
     T = len(frames)
     onset = np.where(struck(frames), np.arange(T)[:, None], 0)

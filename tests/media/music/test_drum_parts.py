@@ -15,7 +15,8 @@ from onsets import marked
 from seqmodel.data.dataset import open_dataset
 from seqmodel.media.marks import Levels
 from seqmodel.media.music.corpus import load_midi, load_to_show
-from seqmodel.media.music.frames import PianoRollFrames, drums_in, marks_in
+from seqmodel.media.music.evaluation import Statistics
+from seqmodel.media.music.frames import PianoRollFrames, drums_in, marks_in, sounding, struck
 from seqmodel.media.music.frames import notes_of as notes_at
 from seqmodel.media.music.grid import Grid
 from seqmodel.media.music.medium import MUSIC
@@ -253,3 +254,18 @@ def test_what_a_fill_drops_is_told(tmp_path, drums, pitched, kit, lost):
     frame = PianoRollFrames(Grid.of_beats(4), kit=kit, drums=kit)
     remarks = [each for each in FilledPiece(path, frame, {"bars": "1"}).remarks if "drop" in each]
     assert remarks == [f"{path} {what}" for what in lost]
+
+
+def test_drums_have_no_pitches_in_statistics():
+    """A cadence, and the same under and over drums, which would be its bass, melody and key; with
+    marks where notes begin, as in what is drawn."""
+    chords = [*((0, 2, key) for key in (55, 59, 62)), *((2, 8, key) for key in (48, 64, 67))]
+    band = replace(BAND, marks={"part": Levels.of_names(("Lead", "Kit"))}, programs=(73, DRUM_PART))
+    tune, beaten = frames_of(chords), frames_of([*chords, *HITS, (7, 8, 37)])
+    for frames in (tune, beaten):
+        marks_in(frames)["part"][:] = struck(frames) * np.where(sounding(tune), 1, 2)
+    alone, both = Statistics([tune], frame=band), Statistics([beaten], frame=band)
+    for name in ("intervals", "pitch_classes", "melodic_steps"):
+        assert alone.counts[name] == both.counts[name], name
+    assert alone.on_tonic == both.on_tonic == [True]
+    assert alone.figures()["notes_per_frame"] < both.figures()["notes_per_frame"]
