@@ -145,7 +145,8 @@ class NoteEncoder(nn.Module, Encoder):
     def start_at(self, train: Split) -> None:
         if self.clock is not None:
             self.clock.start_at(train.lengths)
-            self.clock.fit_held(unchanged_before(piece, self.rows) for piece in train.subsample())
+            unchanged = (unchanged_before(piece, self.rows) for piece in train.subsample())
+            self.clock.fit_held(unchanged, train.frame.longest_hold or 0)
 
     def anneal(self, share: float) -> None:
         """See `Encoder`: flaws become rarer in proportion."""
