@@ -73,7 +73,7 @@ class Clock(nn.Module):
         `unchanged` holds, for each frame of a piece (T,), how many unchanged frames precede it.
         That number is evidence: the log odds of the end after it, from how often it precedes a last
         frame (smoothed as lengths are) and how often any frame; less the log odds of any frame
-        being the last. Numbers above all in train are none up to `brief`, as in dense music.
+        being the last. Numbers above all in train are none below `brief`, as in dense music.
         """
         if self.held is None:
             return
@@ -87,7 +87,7 @@ class Clock(nn.Module):
         survival = survival.clamp(min=1e-300)
         odds = survival * hazard / torch.maximum(survival, torch.from_numpy(frames))
         evidence = odds.logit(eps=1e-6) - torch.tensor(len(last) / frames.sum()).logit(eps=1e-6)
-        evidence[1 + np.flatnonzero(frames)[-1] : brief + 1] = 0
+        evidence[1 + np.flatnonzero(frames)[-1] : brief] = 0
         self.held.copy_(evidence / ODDS_SCALE)
 
     def table(self) -> Tensor:
