@@ -182,7 +182,8 @@ def _warn_if_trivial(
         return
     message(
         f"a trivial model predicts valid at least as well ({name.replace('_', ' ')}, {best:.4f}): "
-        f"train longer, or with another --learning-rate; `seqmodel eval {folder}` shows all figures"
+        "train anew with more --epochs, or another --learning-rate; "
+        f"`seqmodel eval {folder}` shows all figures"
     )
 
 

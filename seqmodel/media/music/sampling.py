@@ -490,6 +490,9 @@ class FilledPiece(ReadFile):
                 free &= np.arange(NOTES) < top[:, None]
             if options.get("above"):
                 free &= np.arange(NOTES) > bottom[:, None]
+        by_pitch = any(options.get(name) for name in ("notes", "below", "above"))
+        if by_pitch and self.placed and not self._frame.kit:  # drums have none
+            free &= self.placed.roll_of(self.placed.score.of_drums[self.placed.chosen]) == 0
         return free
 
     def _bars(self, text: str) -> tuple[int, int]:

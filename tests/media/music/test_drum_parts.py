@@ -182,12 +182,29 @@ def test_drums_are_given_or_drawn_where_they_stay(tmp_path):
     frames = frames_of([(0, 1, 36), (0, 1, 42)])
     frames[0:2, 60 - 21] = frames[0, 88 + 60 - 21] = 1
     marks_in(frames)["part"][0:2, 60 - 21] = 2
-    (tmp_path / "fill.mid").write_bytes(sample("mid", frames[:2]))
+    file = frames[:2].copy()
+    file[:, [36 - 21, 88 + 36 - 21]] = 0
+    (tmp_path / "fill.mid").write_bytes(sample("mid", file))
     options = {"fill": tmp_path / "fill.mid", "notes": "C2", "transpose": 5}
     sampling = MusicSampling(BAND, SampleRequest("png", options=options, title="t"))
     picture = sampling.picture(frames[:2])
     heights = ({low + 0.5 for _, low, *_ in some} for some in (picture.given, picture.boxes))
     assert [*heights] == [{42, 65}, {36}]
+
+
+@pytest.mark.parametrize("chosen", [{"notes": "C2:C3"}, {"below": True}, {"above": True}])
+def test_drums_stay_where_notes_are_chosen_by_pitch(tmp_path, chosen):
+    """Guards a file's drums, which have none: their keys were redrawn like the notes around."""
+    frames = frames_of([(0, 1, 36), (2, 3, 42)])
+    for key in (30, 60, 64):  # what is below or above is so from all but drums
+        frames[0:8, key - 21] = frames[0, 88 + key - 21] = 1
+        marks_in(frames)["part"][0:8, key - 21] = 2
+    (tmp_path / "fill.mid").write_bytes(sample("mid", frames))
+    free = FilledPiece(tmp_path / "fill.mid", BAND, chosen).free
+    assert not free[[0, 2], [36 - 21, 42 - 21]].any()
+    assert free[[1, 2], [36 - 21, 41 - 21]].all()
+    bars = FilledPiece(tmp_path / "fill.mid", BAND, {"bars": "1"}).free
+    assert bars[[0, 2], [36 - 21, 42 - 21]].all()
 
 
 def test_a_long_hit_neither_cuts_nor_moves_those_drawn_after_it(tmp_path):
