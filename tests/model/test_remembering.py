@@ -372,6 +372,18 @@ def test_a_chord_held_as_long_as_a_last_one_is_evidence_of_the_end(last):
     assert held.held.isfinite().all()  # pieces of one frame, which is always the last
 
 
+def test_a_model_of_dense_music_takes_no_short_chord_for_the_end(dataset):
+    """Guards bands, whose chords last a frame or two, against ends wherever three are alike."""
+    train = dataset["train"]
+    train = replace(train, frame=replace(train.frame, longest_chord=1))  # 16 frames are two seconds
+    encoder = NoteEncoder(88, ages=True, clock=Clock(held=True))
+    encoder.start_at(train)
+    seen = max(int(unchanged_before(piece, 88).max()) for piece in train)
+    assert seen < 15
+    assert (encoder.clock.held[seen + 1 : 16] == 0).all()
+    assert float(encoder.clock.held[16]) > 0
+
+
 def without_evidence(model):
     """The model, its ends left to the clock."""
     with torch.no_grad():

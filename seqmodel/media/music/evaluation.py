@@ -283,7 +283,8 @@ class Statistics(_PieceStatistics):
                 of_mark = self.strikes.setdefault(name, [])
                 of_mark.append((at, numbers[at, key].astype(np.int64)))
         # What is drawn has its marks where notes begin.
-        pitched = roll - hold(drums_in(frames, self._parts), frames) if marks else roll
+        apart = bool(marks and self._parts)
+        pitched = roll - hold(drums_in(frames, self._parts), frames) if apart else roll
         frames = frames[:, : 2 * NOTES]
         chords = chord_lengths(frames)
         sounds = np.flatnonzero(roll.any(axis=1))
