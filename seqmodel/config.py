@@ -351,7 +351,11 @@ class Config:
         least=0,
     )
     epochs: int = setting(
-        40, "Most passes over train; auto or 0: until --patience runs out.", USUAL, least=0
+        40,
+        "Most passes over train; auto or 0: until --patience runs out; by default more if train is "
+        "small.",
+        USUAL,
+        least=0,
     )
     minutes: float | None = setting(
         None,

@@ -3,7 +3,7 @@
 Settings are checked as far as that is possible before torch is loaded, which takes seconds.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -129,7 +129,7 @@ def train(
         ranks.check_processes(chosen, size)  # of the option, not the file
         if not print_config:
             _check_folders(run, init_from, chosen.data, force=force)
-        resolved = blamed(lambda file: _sized(*settled(file)))
+        resolved = blamed(lambda file: _sized(*settled(file), {**file, **given}))
     if print_config:
         typer.echo(to_yaml(resolved), nl=False)
         return
@@ -245,13 +245,22 @@ def _settled(
     return settings, frame
 
 
-def _sized(settings: Config, frame: "FrameDefinition") -> Config:
-    """The settings with all sizes; UsageError if there is no such model."""
+def _sized(settings: Config, frame: "FrameDefinition", given: Collection[str]) -> Config:
+    """The settings with all sizes, and enough epochs; UsageError if there is no such model.
+
+    The default of epochs suits the bundled sample.
+    """
+    from seqmodel.data.dataset import open_dataset
     from seqmodel.model.build import meta_model, with_sizes
+    from seqmodel.training.schedule import with_enough_epochs
 
     settings = with_sizes(settings, frame)
     meta_model(settings, frame)
-    return settings
+    if settings.data is None:
+        return settings
+    dataset = open_dataset(settings.data)
+    dataset.check_trainable()
+    return with_enough_epochs(settings, dataset["train"], given)
 
 
 def _refuse_sizes_of_other_outputs(given: Mapping[str, Any], chosen: str) -> None:

@@ -202,6 +202,7 @@ class Plan:
         """The settings of seed `run` with the search's `params`; UsageError if they do not fit."""
         from seqmodel.model.build import with_sizes
         from seqmodel.outputs.registry import config_for
+        from seqmodel.training.schedule import with_enough_epochs
 
         settings = {**self.settings, **cell.variant.settings, **params}
         if self.quick:
@@ -213,7 +214,8 @@ class Plan:
         if config.valid_every.endswith("m"):
             raise UsageError("valid_every must be updates or epoch: minutes depend on the clock")
         seeded = replace(config, data=str(dataset.folder), seed=config.seed + run)
-        return with_sizes(seeded.without_search(), dataset.frame)
+        sized = with_sizes(seeded.without_search(), dataset.frame)
+        return with_enough_epochs(sized, dataset["train"], settings)
 
 
 @dataclass(frozen=True)

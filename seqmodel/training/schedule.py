@@ -1,13 +1,18 @@
 """When training looks at valid, its pace, and how often a training in minutes is planned."""
 
-from dataclasses import dataclass
-from math import inf
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from math import ceil, inf
 
 from seqmodel.config import Config
 from seqmodel.data import batches
 from seqmodel.data.dataset import Split
+from seqmodel.model.build import meta_model
 from seqmodel.model.sequence import SequenceModel
 
+MIN_UPDATES = 800
+"""The fewest that training makes by default: the epochs that suit a large folder make too few of a
+small one, whose model would then predict worse than counting (docs/results/small-folders.md)."""
 LOOK_WORK = 5e12
 """Weights times unit steps between two looks. This gives a number of updates that is the same on
 any machine, so that the same seed keeps the same best."""
@@ -47,14 +52,31 @@ class Interval:
         looks = int(steps * model.parameter_counts().with_output / LOOK_WORK)
         if looks < 2:
             return cls()
-        plan = batches.shuffled(train.lengths, config.batch_size, config.seed, 0)
-        window = window_of(config, model.encoder.steps)
-        updates = [-(-int(train.lengths[k].max()) // window) if window else 1 for k in plan]
-        return cls(-(-sum(updates) // looks))
+        return cls(-(-_updates_of_epoch(config, train, model) // looks))
 
     def looks(self, seconds: float, updates: float) -> float:
         """The number of looks in an epoch of this many seconds and updates."""
         return max(1.0, seconds / self.seconds, updates / self.updates)
+
+
+def with_enough_epochs(config: Config, train: Split, given: Collection[str]) -> Config:
+    """The config with more epochs, and as much more patience, if its own make too few updates.
+
+    What is among the `given` names of settings, which the user chose, remains.
+    """
+    if "epochs" in given or not config.epochs:
+        return config
+    updates = _updates_of_epoch(config, train, meta_model(config, train.frame))
+    scale = max(MIN_UPDATES / (updates * config.epochs), 1.0)
+    longer = {name: ceil(scale * getattr(config, name)) for name in ("epochs", "patience")}
+    return replace(config, **{name: n for name, n in longer.items() if name not in given})
+
+
+def _updates_of_epoch(config: Config, train: Split, model: SequenceModel) -> int:
+    """The updates that the batches of the first epoch make, window by window."""
+    plan = batches.shuffled(train.lengths, config.batch_size, config.seed, 0)
+    window = window_of(config, model.encoder.steps)
+    return sum(-(-int(train.lengths[k].max()) // window) if window else 1 for k in plan)
 
 
 def window_of(config: Config, steps: int) -> int:

@@ -323,7 +323,6 @@ def test_defaults_depend_on_the_medium(call, audio, data):
         ("model", ["sample-wise", "frame-wise", "frame-wise"]),
         ("learning_rate", ["0.003", "0.004", musics["learning_rate"]]),
         ("truncate", ["200", "200", "0"]),
-        ("epochs", ["7", musics["epochs"], musics["epochs"]]),
     ):
         assert [values[name] for values in (ours, frames, musics)] == expected
     assert frames["learning_rate"] != musics["learning_rate"]

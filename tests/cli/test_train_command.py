@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 from calling import (
     ENVIRONMENT,
     PATIENCE,
@@ -92,6 +93,28 @@ def test_settings_may_lie_beside_the_data(data):
     shutil.copytree(data, "d")
     Path("d/config.yaml").write_text("hidden: 7\n")
     assert "hidden: 7\n" in call_ok("train", "d", "--config", "d/config.yaml", "--print-config").out
+
+
+@pytest.mark.parametrize("options", [[], ["--batch-size", 1, "--truncate", 9]])
+def test_a_small_folder_has_epochs_for_800_updates(data, options):
+    """Guards against runs of a few songs that stop after a few dozen updates, worse than counting.
+
+    What is asked for remains, also where a file asks.
+    """
+    call_ok("train", data, *options, "--hidden", 4, "--epochs", 1, "--run", "one")
+    (epoch,) = read_metrics(Path("one"))
+
+    def settings(*more):
+        return yaml.safe_load(call_ok("train", data, *options, *more, "--print-config").out)
+
+    default = settings()
+    assert default["epochs"] == -(-800 // epoch["updates"])
+    assert default["patience"] == -(-800 * 10 // (14 * epoch["updates"]))
+    assert settings("--epochs", 14) == default | {"epochs": 14, "patience": 10}
+    assert settings("--patience", 9) == default | {"patience": 9}
+    Path("c.yaml").write_text("epochs: 3\n")
+    assert settings("--config", "c.yaml")["epochs"] == 3
+    assert settings("--minutes", 2)["epochs"] == 0
 
 
 @pytest.mark.parametrize("options", [[], ["--lr", 0], ["--trials", 2]])
