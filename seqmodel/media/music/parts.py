@@ -243,7 +243,8 @@ def _numbers(parts: list[dict[str, Any]], score: Score, names: Sequence[str]) ->
         if numbers[k] != rest or not part["programs"]:
             continue
         fitting = (role for role, words in WORDS_OF_ROLES if words.search(called[k]))
-        role = next(fitting, None) if len(own) > 1 or drawn[k] else None
+        is_title = len(own) == 1 and not drawn[k] and called[k] != OTHER
+        role = None if is_title else next(fitting, None)
         if role:
             numbers[k] = roles.get(role, rest)
         elif part["programs"][0] <= MELODIC:

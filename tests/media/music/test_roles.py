@@ -121,6 +121,7 @@ def test_a_title_is_no_name_of_a_track(tmp_path, named):
     expected = ["melody", "chords", "bass", "other", "other"]
     assert parts(tmp_path / "a.mid", tracks) == expected
     assert parts(tmp_path / "a.mid", [*tracks, ("drawn chords", RIFF)])[:5] == expected
+    assert parts(tmp_path / "a.mid", [("other", BLOCKS), ("", TUNE)]) == ["other", "melody"]
 
 
 def test_drums_and_percussion_have_no_role(tmp_path):
