@@ -96,6 +96,8 @@ class MidiPiece(NamedTuple):
     transposed: int
     """Semitones by which it was moved to C."""
     placed: PlacedNotes
+    parts: tuple[NDArray[np.uint8], Counter[tuple[int, int]]] | None = None
+    """`parts_of_notes`, where frames have parts."""
 
 
 class PreparedPiece(NamedTuple):
@@ -281,11 +283,10 @@ class MusicCorpus:
         score, parts = piece.placed.score, None
         contents, programs, others = Contents(frame), Counter[tuple[int, int]](), False
         contents.add(score)
-        if "part" in frame.marks:
-            names = frame.marks["part"].names
-            of_score, programs = parts_of_notes(score, names)
+        if piece.parts:
+            of_score, programs = piece.parts
             parts = of_score[piece.placed.chosen]
-            others = bool((parts == len(names)).any())
+            others = bool((parts == len(frame.marks["part"].names)).any())
         return self._prepare(
             piece.frames, piece.content_hash, {"transposed": piece.transposed}, score,
             tally=piece.placed.tally(piece.frames, parts), contents=contents, programs=programs,
@@ -426,21 +427,23 @@ def load_midi(path: Path, frame: PianoRollFrames, *, detect_drums: bool = False)
     transposed = semitones_to_c(score) if frame.transpose_to_c else 0
     shown = replace(frame, kit=True, onsets=False) if kit and not frame.kit else frame
     placed = place(score, shown, transpose=transposed)
-    frames = placed.frames(onsets=frame.onsets)
+    frames, levels = placed.frames(onsets=frame.onsets), frame.marks.get("part")
+    parts = parts_of_notes(score, levels.names) if levels is not None else None
     if frame.marks:
-        frames = placed.with_marks(frames, _marks(placed, frame))
+        frames = placed.with_marks(frames, _marks(placed, frame, parts and parts[0]))
     # The rule for restruck notes is an option, so the content is always read by the default rule.
     content = score if frame.restrike == "close" else read_score(data)
-    return MidiPiece(frames, content_of(content), transposed, placed)
+    return MidiPiece(frames, content_of(content), transposed, placed, parts)
 
 
-def _marks(placed: PlacedNotes, frame: PianoRollFrames) -> dict[str, NDArray[np.uint8]]:
-    """The marks that `frame` keeps of each of the notes (N,)."""
+def _marks(
+    placed: PlacedNotes, frame: PianoRollFrames, parts: NDArray[np.uint8] | None
+) -> dict[str, NDArray[np.uint8]]:
+    """The marks that `frame` keeps of each of the notes (N,), given the score's `parts`, if any."""
     score, chosen = placed.score, placed.chosen
     marks = {"velocity": score.velocity[chosen]}
-    if "part" in frame.marks:
-        of_score, _ = parts_of_notes(score, frame.marks["part"].names)
-        marks["part"] = of_score[chosen]
+    if parts is not None:
+        marks["part"] = parts[chosen]
     if "timing" in frame.marks:
         exact = score.frame_positions(score.on_tick[chosen] - placed.lag, frame.grid)
         late = np.rint(ON_TIME + TIMING_PER_FRAME * (exact - placed.begin))

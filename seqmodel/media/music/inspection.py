@@ -176,7 +176,7 @@ def inspect_file(path: Path, options: Mapping[str, Any], plot: Path | None) -> d
 def inspect_midi(path: Path, options: Mapping[str, Any], plot: Path | None) -> dict[str, Any]:
     """Describe a MIDI file, and how its notes fit the grid."""
     with naming(path):
-        frames, _, _, placed = load_to_show(path, options)
+        frames, _, _, placed, _ = load_to_show(path, options)
     score, grid = placed.score, placed.frame.grid
     kit, of_drums = is_kit(frames), score.of_drums
     contents = Contents(placed.frame)

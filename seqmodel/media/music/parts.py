@@ -1,8 +1,13 @@
-"""Parts of music: which part each note of a MIDI file belongs to, by track and instrument names."""
+"""Parts of music: which part each note of a MIDI file belongs to.
+
+The names of tracks and instruments decide, `part_of`. Where they do not, and usual roles are among
+the names of the parts, the words that tracks of each role are called by decide; then how a part
+sounds beside the others of its file, `_by_sound`.
+"""
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from operator import itemgetter
 from typing import Any, NamedTuple
 
@@ -10,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqmodel.errors import UsageError
-from seqmodel.media.music.grid import DRUM_CHANNEL
+from seqmodel.media.music.grid import DRAWN, DRUM_CHANNEL
 from seqmodel.media.music.midi import Score
 
 PROGRAMS = 128
@@ -67,6 +72,40 @@ INSTRUMENTS = tuple(
     """.replace("\n    ", " ").strip().split(", ")
 )  # fmt: skip
 """The programs of General MIDI."""
+
+BASS, MELODY, CHORDS = "bass", "melody", "chords"
+ROLES = {
+    "bass": BASS, "melody": MELODY, "lead": MELODY,
+    "chords": CHORDS, "harmony": CHORDS, "accompaniment": CHORDS,
+}  # fmt: skip
+"""The names of parts that stand for a usual role -> the role."""
+LETTER = r"[^\W\d_]"
+WORD = rf"(?<!{LETTER})(?:{{0}})s?(?!{LETTER})"
+"""A pattern for words, or their plurals, in a name."""
+WORDS_OF_ROLES = tuple(
+    (role, re.compile(WORD.format("|".join(words.split()))))
+    for role, words in (
+        (OTHER, "other"),
+        # Who sings behind a lead is not the melody, and a hand is what it plays.
+        (None, "bg bgv back backing backup background left right lh rh"),
+        (BASS, "bass basse basso bassi bajo baixo contrabass kontrabass continuo"),
+        (MELODY, "melody melodie mélodie melodia melodía lead vocal vox voice voix voz"),
+        (MELODY, "sing singer solo gesang chant canto cantus"),
+        (CHORDS, "chord accord acorde akkorde harmony accompaniment accomp comp rhythm pad keys"),
+        (CHORDS, "piano klavier guitar gtr guitare guitarra gitarre chitarra string keyboard"),
+        (CHORDS, "organ orgel orgue organo"),
+    )
+)
+"""(Role, words in the names of its tracks), of which the first match counts; None: left open."""
+SEVERAL = 1.5
+"""Notes at once, on average while any sounds, from which on a part plays chords, not a line."""
+LOW = 50
+"""MIDI pitch, D3: a line whose mean pitch is lower is no melody, and any other no bass.
+
+Lines that are called bass in songs have 33 to 48; those of guitars and tenors begin at 51.
+"""
+LASTING = 0.6
+"""A line that sounds for a smaller share of the time of the longest such is a passing one."""
 
 
 def parts_of(score: Score) -> list[dict[str, Any]]:
@@ -173,11 +212,10 @@ def part_of(part: dict[str, Any], names: Sequence[str]) -> int:
     wanted = [name.casefold() for name in names]
     instrument = INSTRUMENTS[part["programs"][0] - 1] if part["programs"] else ""
     part_name = part["name"].casefold()
-    letter = r"[^\W\d_]"
     for text, pattern in (
         (part_name, "{0}$"),
-        (part_name, rf".*(?<!{letter}){{0}}s?(?!{letter})"),
-        (f"{_family(part)}, {instrument}", rf".*(?<!{letter}){{0}}s?(?!{letter})"),
+        (part_name, f".*{WORD}"),
+        (f"{_family(part)}, {instrument}", f".*{WORD}"),
     ):
         for number, name in enumerate(wanted, 1):
             if name != OTHER and re.match(pattern.format(re.escape(name)), text):
@@ -185,17 +223,76 @@ def part_of(part: dict[str, Any], names: Sequence[str]) -> int:
     return wanted.index(OTHER) + 1 if OTHER in wanted else 0
 
 
+def _numbers(parts: list[dict[str, Any]], score: Score, names: Sequence[str]) -> list[int]:
+    """Which of the `names` each of the `parts_of` a file belongs to, from 1; 0 for none.
+
+    That of `part_of`, else, unless it is drums, that of its role: by the words in its own name, or
+    `_by_sound`. The only name that a file has is its title, and is no part's own.
+    """
+    numbers = [part_of(part, names) for part in _with_unique_names(parts)]
+    wanted = [name.casefold() for name in names]
+    rest = wanted.index(OTHER) + 1 if OTHER in wanted else 0
+    roles = {ROLES[name]: wanted.index(name) + 1 for name in reversed(wanted) if name in ROLES}
+    if not roles:
+        return numbers
+    called = [part["name"].casefold() for part in parts]
+    drawn = [name.startswith(DRAWN) for name in called]
+    own = {name for name, added in zip(called, drawn, strict=True) if name and not added}
+    by_sound = list[int]()
+    for k, part in enumerate(parts):
+        if numbers[k] != rest or not part["programs"]:
+            continue
+        fitting = (role for role, words in WORDS_OF_ROLES if words.search(called[k]))
+        is_title = len(own) == 1 and not drawn[k] and called[k] != OTHER
+        role = None if is_title else next(fitting, None)
+        if role:
+            numbers[k] = roles.get(role, rest)
+        elif part["programs"][0] <= MELODIC:
+            by_sound.append(k)
+    # What was drawn into a file takes no role from the part that it replaces or joins.
+    taken = {number for number, added in zip(numbers, drawn, strict=True) if not added}
+    for k, role in _by_sound([parts[k] for k in by_sound], score):
+        number = roles.get(role, rest)
+        if role == CHORDS or number not in taken:
+            numbers[by_sound[k]] = number
+    return numbers
+
+
+def _by_sound(parts: Sequence[dict[str, Any]], score: Score) -> Iterator[tuple[int, str]]:
+    """(Place, role) of those of the `parts_of` a file that have a role by how they sound.
+
+    What plays `SEVERAL` notes at once has chords. Of the lines that are below `LOW` on average the
+    lowest is the bass, of the others the highest the melody, of equals the first; lines that sound
+    for less than `LASTING` of the time of the longest of them do not count.
+    """
+    lines: dict[str, list[tuple[float, int, int]]] = {BASS: [], MELODY: []}
+    for k, part in enumerate(parts):
+        notes = _notes_of(part, score)
+        on, off, pitch = score.on_tick[notes], score.off_tick[notes], score.pitch[notes].mean()
+        order = np.argsort(on)
+        begin, end = on[order], np.maximum.accumulate(off[order])
+        sounds = int(end[-1] - begin[0] - np.maximum(begin[1:] - end[:-1], 0).sum())
+        if (off - on).sum() >= SEVERAL * max(sounds, 1):
+            yield k, CHORDS
+        else:
+            role, away = (BASS, pitch) if pitch < LOW else (MELODY, -pitch)
+            lines[role].append((away, k, sounds))
+    for role, some in lines.items():
+        longest = max((sounds for *_, sounds in some), default=0)
+        lasting = [line for line in some if line[2] >= LASTING * longest]
+        yield from ((k, role) for _, k, _ in sorted(lasting)[:1])
+
+
 def parts_of_notes(
     score: Score, names: Sequence[str]
 ) -> tuple[NDArray[np.uint8], Counter[tuple[int, int]]]:
-    """`part_of` each note (N,), and the number of notes of each (part, program from 0 or `DRUMS`).
+    """The part of each note (N,), and the number of notes of each (part, program or `DRUMS`).
 
     A track without a name, or with one shared in its file, is named by its instrument's family.
     """
     found = np.zeros(len(score.pitch), np.uint8)
-    programs = Counter[tuple[int, int]]()
-    for part in _with_unique_names(parts_of(score)):
-        number = part_of(part, names)
+    programs, parts = Counter[tuple[int, int]](), parts_of(score)
+    for part, number in zip(parts, _numbers(parts, score, names), strict=True):
         found[_notes_of(part, score)] = number
         programs[number, [*part["programs"], DRUMS + 1][0] - 1] += part["notes"]
     return found, programs

@@ -360,7 +360,7 @@ class ReadFile:
                 found, _ = load_roll(path, frame)
             else:
                 played = replace(frame, onsets=not frame.kit)
-                found, _, self.transposed, self.placed = load_midi(path, played)
+                found, _, self.transposed, self.placed, _ = load_midi(path, played)
                 self.score = self.placed.score
         self.states_onsets = has_onsets(found)
         self.played = found if self.states_onsets else with_onsets(found)

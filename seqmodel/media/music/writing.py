@@ -508,7 +508,7 @@ def listen(path: Path, options: Mapping[str, Any], target: Path) -> None:
             frames, stated_grid = load_roll(path)
             grid = Grid.of_options(options) or stated_grid or Grid.of_beats(STEPS_PER_BEAT)
         else:
-            frames, _, _, placed = load_to_show(path, options)
+            frames, _, _, placed, _ = load_to_show(path, options)
             score, grid, given = placed.score, placed.frame.grid, placed.given_mask()
             drums = placed.roll_of(score.of_drums[placed.chosen]) > 0
             stated = stated_metre(score, grid)
