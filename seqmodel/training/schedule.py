@@ -10,9 +10,9 @@ from seqmodel.data.dataset import Split
 from seqmodel.model.build import meta_model
 from seqmodel.model.sequence import SequenceModel
 
-MIN_UPDATES = 800
-"""The fewest that training makes by default: the epochs that suit a large folder make too few of a
-small one, whose model would then predict worse than counting (docs/results/small-folders.md)."""
+MIN_UPDATES = {"epochs": 800, "patience": 200}
+"""The fewest updates in the default of each. Epochs that suit a large folder make too few of a small
+one, whose model would predict worse than counting (docs/results/tied-model.md, "Small folders")."""
 LOOK_WORK = 5e12
 """Weights times unit steps between two looks. This gives a number of updates that is the same on
 any machine, so that the same seed keeps the same best."""
@@ -60,16 +60,19 @@ class Interval:
 
 
 def with_enough_epochs(config: Config, train: Split, given: Collection[str]) -> Config:
-    """The config with more epochs, and as much more patience, if its own make too few updates.
+    """The config with more epochs, and more patience, if its own make fewer than `MIN_UPDATES`.
 
     What is among the `given` names of settings, which the user chose, remains.
     """
     if "epochs" in given or not config.epochs:
         return config
     updates = _updates_of_epoch(config, train, meta_model(config, train.frame))
-    scale = max(MIN_UPDATES / (updates * config.epochs), 1.0)
-    longer = {name: ceil(scale * getattr(config, name)) for name in ("epochs", "patience")}
-    return replace(config, **{name: n for name, n in longer.items() if name not in given})
+    enough = {
+        name: max(getattr(config, name), ceil(least / updates))
+        for name, least in MIN_UPDATES.items()
+        if name not in given
+    }
+    return replace(config, **enough)
 
 
 def _updates_of_epoch(config: Config, train: Split, model: SequenceModel) -> int:

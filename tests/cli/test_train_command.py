@@ -109,7 +109,7 @@ def test_a_small_folder_has_epochs_for_800_updates(data, options):
 
     default = settings()
     assert default["epochs"] == -(-800 // epoch["updates"])
-    assert default["patience"] == -(-800 * 10 // (14 * epoch["updates"]))
+    assert default["patience"] == max(-(-200 // epoch["updates"]), 10)
     assert settings("--epochs", 14) == default | {"epochs": 14, "patience": 10}
     assert settings("--patience", 9) == default | {"patience": 9}
     Path("c.yaml").write_text("epochs: 3\n")
