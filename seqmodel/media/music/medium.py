@@ -107,8 +107,9 @@ class Music(Medium):
         Option(
             "parts",
             "MIDI: also learn which part each note belongs to: the first of these names, such as "
-            "melody,bass, found in the name of its track or instrument, or else other. For files "
-            "with voices, such as Jsb16thSeparated.npz, these are the voices' names, in order.",
+            "melody,bass, found in the name of its track or instrument, or else other. Drums that "
+            "are kept have a part in any case. For files with voices, such as "
+            "Jsb16thSeparated.npz, these are the voices' names, in order.",
             metavar="NAMES",
         ),
         Option("tracks", "MIDI: --parts with the 8 most common track names.", bool),
