@@ -180,6 +180,9 @@ def test_train_knows_the_keys_of_its_drums(tmp_path):
     frame = open_dataset(tmp_path / "out").frame
     assert frame.drum_keys == {21 + PART_KEYS.index(36): 2, 21 + PART_KEYS.index(42): 1}
     assert PianoRollFrames.from_json(frame.to_json()) == frame
+    before = replace(frame, drum_table=())  # as of an older version
+    assert "drum_table" not in before.to_json()
+    assert frame.differences(before) == ["drums kept on rows of their own, not drums kept"]
     damaged = [{"36": 0}, {"36": True}, {"20": 1}, {"36.0": 1}, [36]]
     for hits in damaged:
         with pytest.raises(ValueError, match=r"frame\.drum_keys"):
