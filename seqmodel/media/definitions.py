@@ -174,7 +174,7 @@ class FrameDefinition(Protocol):
     marks: Mapping[str, "Levels"] = MappingProxyType({})
     """The levels in train of the notes' stored marks, a subset of `marks.MARKS` in order."""
     drum_keys: Mapping[int, int] = MappingProxyType({})
-    """How often drums that are parts hit each of their keys in train, by MIDI number."""
+    """How often drums that are parts hit each row in train, by the MIDI number of its key."""
     known_labels: KnownLabels = MappingProxyType({})
     """The labels of pieces that models can be conditioned on; the same for all kinds of frames."""
     rate: int = 0

@@ -23,10 +23,12 @@ def make_run():
 
     def make(
         folder, *, onsets=False, kit=False, grid=None, known_labels=MappingProxyType({}),
-        marks=MappingProxyType({}), programs=(), drum_keys=MappingProxyType({}), **options,
+        marks=MappingProxyType({}), programs=(), drum_keys=MappingProxyType({}), drum_table=(),
+        **options,
     ):  # fmt: skip
         of_frame = {"drums": kit, "onsets": onsets, "kit": kit, "known_labels": known_labels}
         of_frame |= {"marks": marks, "programs": programs, "drum_keys": drum_keys}
+        of_frame |= {"drum_table": drum_table}
         frame = PianoRollFrames(grid or Grid.of_beats(4), **of_frame)
         settings = {"data": str(folder / "data"), "hidden": 9, "nade_hidden": 7, **options}
         config = with_sizes(resolve(settings), frame)

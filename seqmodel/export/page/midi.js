@@ -3,7 +3,7 @@
 const TICKS_PER_BEAT = 480;
 const TEXT = new TextEncoder();
 
-/* The bytes of a file of notes {key, first, late, last, velocity, part, given}, in frames. Bars
+/* The bytes of a file of notes {pitch, first, late, last, velocity, part, given}, in frames. Bars
    restart with each of the pieces. What is given has a track, and so has each part of the rest. */
 function midiFile(notes, paces, pieces, { grid, parts }) {
   const { framesPerBeat, secondsPerFrame, metre } = grid;
@@ -27,9 +27,9 @@ function midiFile(notes, paces, pieces, { grid, parts }) {
   for (const [number, [name, program, drums]] of [["given", null], ...drawn].entries()) {
     const channel = drums ? 9 : CHANNELS[number];
     const own = notes.filter((note) => trackOf(note) === number);
-    const events = own.flatMap(({ key, first, late, last, velocity }) => [
-      [tick(first + late), 1, [0x90 | channel, key + LOWEST_PITCH, velocity]],
-      [Math.max(tick(last), tick(first + late) + 1), 0, [0x80 | channel, key + LOWEST_PITCH, 0]],
+    const events = own.flatMap(({ pitch, first, late, last, velocity }) => [
+      [tick(first + late), 1, [0x90 | channel, pitch, velocity]],
+      [Math.max(tick(last), tick(first + late) + 1), 0, [0x80 | channel, pitch, 0]],
     ]);
     if (program !== null) events.push([0, 0, [0xc0 | channel, program]]);
     if (own.length) tracks.push([events, name]);

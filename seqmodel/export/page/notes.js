@@ -67,17 +67,22 @@ class NotePlayer extends Player {
     const held = new Map(drawnNotes.map((note) => [note.key, note]));
     const begins = place !== undefined && this.pieces.at(-1)?.first !== next - place;
     if (begins) this.pieces.push({ first: next - place, number });
+    const struck = new Map();
     for (let key = 0; key < model.notes; key += 1) {
       const note = held.get(key);
       const isGiven = given?.[key] ?? given;
       const goesOn = note?.given === isGiven && !(model.onsets && frame[model.notes + key]);
       const drawn = isGiven ? null : marks;
-      const [late, part] = ["timing", "part"].map((name) => drawn?.[name]?.[key] ?? 0);
+      const [late, part, velocity] = ["timing", "part", "velocity"].map(
+        (name) => drawn?.[name]?.[key] ?? 0);
       if (note && !(frame[key] && goesOn)) this.end(note, next + Math.min(0, late));
-      if (!frame[key] || goesOn) continue;
-      const loudness = drawn?.velocity?.[key] || velocity(key, frame, place, this);
-      const newNote = this.begin(key, next, { velocity: loudness, late, part }, isGiven);
-      if (model.kit) this.end(newNote, next + 1); /* a hit is not held */
+      if (frame[key] && !goesOn) struck.set(key, { late, part, velocity, given: isGiven });
+    }
+    const voices = frame.slice(0, model.notes).map((on, key) =>
+      on && !(model.apart && this.isDrum(struck.get(key) ?? held.get(key))));
+    for (const [key, note] of struck) {
+      note.velocity ||= velocity(key, voices, place, this);
+      this.begin(key, next, note);
     }
     if (this.notes.length > MAX_NOTES) this.notes.splice(0, MAX_NOTES / 2);
   }
@@ -86,21 +91,29 @@ class NotePlayer extends Player {
     return this.notes.slice(-1000).filter((note) => note.last === null);
   }
 
-  begin(key, first, how, given, byHand = false) {
-    const note = { key, first, last: null, given, byHand, ...how };
+  begin(key, first, how, byHand = false) {
+    const note = { key, first, last: null, byHand, ...how };
     this.notes.push(note);
     this.startVoice(note, this.timeOf(first + note.late));
-    return note;
+    if (this.model.kit) this.end(note, first + 1); /* a hit is not held */
   }
 
   startVoice(note, time) {
-    note.voice = this.sound.strike(note.key + LOWEST_PITCH, note.velocity, time, this.isDrum(note));
+    note.voice = this.sound.strike(this.pitch(note), note.velocity, time, this.isDrum(note));
   }
 
-  /* Whether a note is a kit's or of a part that is drums; without a part it is of the last, as in
-     files. */
-  isDrum({ given, part }) {
-    return this.model.kit || (!given && this.model.parts.at(part - 1)?.drums);
+  /* The drums, by MIDI key, on the rows of a note's part, if it is one of drums; a note without a
+     part is of the last, as in files. */
+  drums({ given, part }) {
+    return given ? null : this.model.parts.at(part - 1)?.drums;
+  }
+
+  isDrum(note) {
+    return this.model.kit || Boolean(this.drums(note));
+  }
+
+  pitch(note) {
+    return this.drums(note)?.[note.key] ?? note.key + LOWEST_PITCH;
   }
 
   end(note, last) {
@@ -118,7 +131,10 @@ class NotePlayer extends Player {
     const afterStart = (list) =>
       list.map((one) => ({ ...one, first: one.first - from })).filter(({ first }) => first >= 0);
     const notes = afterStart(this.notes.filter(({ first }) => first < now));
-    for (const note of notes) note.last = Math.min(note.last ?? now, now) - from;
+    for (const note of notes) {
+      note.last = Math.min(note.last ?? now, now) - from;
+      note.pitch = this.pitch(note);
+    }
     const later = paces.filter((_, k) => !(paces[k + 1]?.first <= from));
     const kept = later.map(({ first, seconds }) => ({ first: Math.max(0, first - from), seconds }));
     return { notes, paces: kept, pieces: afterStart(pieces) };
@@ -135,8 +151,8 @@ class NotePlayer extends Player {
         return sum + seconds * Math.max(0, frames);
       }, 0);
     const struck = notes.map((note) => {
-      const { key, velocity, first, late, last } = note;
-      const [pitch, begin, isDrum] = [key + LOWEST_PITCH, time(first + late), this.isDrum(note)];
+      const { pitch, velocity, first, late, last } = note;
+      const [begin, isDrum] = [time(first + late), this.isDrum(note)];
       return [pitch, velocity, begin, isDrum ? begin + ringing(pitch) : time(last), isDrum];
     });
     const from = Math.max(0, ...struck.slice(-1000).map(([, , , end]) => end - KEPT_SECONDS));
@@ -156,9 +172,8 @@ class NotePlayer extends Player {
   press(key, loudness) {
     if (!this.running) this.listen();
     this.release(key);
-    const how = { velocity: loudness, late: 0, part: 0 };
-    const newNote = this.begin(key, this.position, how, true, true);
-    if (this.model.kit) this.end(newNote, newNote.first + 1);
+    const how = { velocity: loudness, late: 0, part: 0, given: true };
+    this.begin(key, this.position, how, true);
   }
 
   release(key) {
@@ -263,13 +278,11 @@ function openingFrames(model, given) {
   return frames;
 }
 
-/* How loud a note is, by the rules of seqmodel/media/music/writing.py. */
-function velocity(key, frame, place, { model, secondsPerFrame }) {
-  const { notes, kit, grid } = model;
-  const { framesPerBeat, metre } = grid;
-  const sounding = frame.subarray(0, notes);
-  let voice = key === sounding.lastIndexOf(1) ? 10 : key === sounding.indexOf(1) ? 4 : 0;
-  if (kit) voice = 0;
+/* How loud a note is, by the rules of seqmodel/media/music/writing.py; `voices` are the notes that
+   sound, except drums that have rows of their own. */
+function velocity(key, voices, place, { model, secondsPerFrame }) {
+  const { framesPerBeat, metre } = model.grid;
+  const voice = key === voices.lastIndexOf(1) ? 10 : key === voices.indexOf(1) ? 4 : 0;
   const elapsed = place * metre.frame;
   const phrase = framesPerBeat ? elapsed / (4 * metre.bar) : (place * secondsPerFrame) / 8;
   const arch = Math.round(8 * Math.sin(Math.PI * (phrase % 1)));

@@ -12,7 +12,7 @@ import numpy as np
 from seqmodel.errors import UsageError
 from seqmodel.export.page.program import TEMPERATURES, program
 from seqmodel.media.music.frames import PianoRollFrames
-from seqmodel.media.music.grid import DEFAULT_BPM
+from seqmodel.media.music.grid import DEFAULT_BPM, PIANO
 from seqmodel.media.music.kit import ROWS, SOUNDS
 from seqmodel.media.music.metre import COMMON_TIME, Units
 from seqmodel.media.music.parts import DRUMS
@@ -84,7 +84,8 @@ def export_page(
         blocks = {kind, "music", "seconds" if frame.grid.steps_per_beat is None else "beats"}
         blocks |= {"in_c"} if frame.transpose_to_c else set()
         tempos = _tempos(frame, tempo)
-        content = {"grid": _grid(frame), "kit": frame.kit, **_marks(frame)}
+        apart = frame.drum_rows is not None
+        content = {"grid": _grid(frame), "kit": frame.kit, "apart": apart, **_marks(frame)}
     drawing = program(run.model, voices=kind == "piano")
     if drawing is None:
         output = output_name(run.config, run.frame)
@@ -184,7 +185,8 @@ def _marks(frame: PianoRollFrames) -> dict[str, Any]:
         most = delays(1.0, ticks) / ticks  # so that notes stay in their frame, as in files
         values["timing"][1:] = frames_late(values["timing"][1:]).clip(-most, most)
     marks = [(name, of_level.tolist()) for name, of_level in values.items()]
-    parts = [{**part._asdict(), "drums": part.program == DRUMS} for part in frame.parts]
+    drums = {DRUMS: [*(frame.drum_table or PIANO)]}
+    parts = [{**part._asdict(), "drums": drums.get(part.program)} for part in frame.parts]
     return {"marks": marks, "parts": parts}
 
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from seqmodel.media.music.frames import PianoRollFrames
 from seqmodel.media.music.grid import Grid
 from seqmodel.media.music.midi import Score
-from seqmodel.media.music.parts import DRUMS, parts_of
+from seqmodel.media.music.parts import parts_of
 from seqmodel.media.music.placing import ON_GRID, Tally, in_frames, lag_of
 from seqmodel.media.words import plural, some
 
@@ -315,9 +315,8 @@ def not_kept(contents: Mapping[str, Any], frame: PianoRollFrames) -> list[str]:
         lost.append(f"pedal (pressed {plural(contents['pedal'], 'time')})")
     if (drums := contents["drum_notes"]) and not frame.drums:
         lost.append(f"drums ({plural(drums, 'note')}; --drums keep)")
-    elif drums and DRUMS not in frame.programs:
-        how = "; --parts with drums" if "part" in frame.marks else tracks
-        lost.append(f"which notes are drums ({drums:,}{how})")
+    elif drums and "part" not in frame.marks:
+        lost.append(f"which notes are drums ({drums:,}{tracks})")
     return lost
 
 

@@ -52,6 +52,7 @@ from seqmodel.media.music.grid import (
     Grid,
     Restrike,
 )
+from seqmodel.media.music.kit import PART_KEYS
 from seqmodel.media.music.metre import MAX_SIGNATURES, Metre, Metres, infer_metre
 from seqmodel.media.music.midi import Score, begins_like_midi, read_score
 from seqmodel.media.music.parts import (
@@ -61,6 +62,7 @@ from seqmodel.media.music.parts import (
     commonest_tracks,
     named_parts,
     parts_of_notes,
+    with_drums,
 )
 from seqmodel.media.music.placing import (
     ON_GRID,
@@ -103,7 +105,7 @@ class MidiPiece(NamedTuple):
 class PreparedPiece(NamedTuple):
     """What one piece becomes, known without any other: rows as stored, and the rest of `Work`.
 
-    `programs` are its notes by part and program; `others`: whether any is of no part named.
+    `programs` are its notes by part and program; `last_part` is the last one that any note is of.
     """
 
     rows: NDArray[np.uint8]
@@ -115,7 +117,7 @@ class PreparedPiece(NamedTuple):
     tally: Tally = Tally()
     contents: Contents | None = None
     programs: Mapping[tuple[int, int], int] = MappingProxyType({})
-    others: bool = False
+    last_part: int = 0
 
 
 MARK_OPTIONS = "parts", "tracks", "velocity", "timing"
@@ -190,10 +192,7 @@ class MusicCorpus:
         if isinstance(settings, PianoRollFrames):
             settings = SourceSettings(settings)
         self._from_sources, self._midi = settings.from_sources, settings.frame
-        if "tracks" in self._from_sources:
-            names = commonest_tracks(_scores(paths), drums=self._midi.drums)
-            part = {"part": Levels.of_names(names)}
-            self._midi = replace(self._midi, marks={**self._midi.marks, **part})
+        self._name_parts(paths)
         self._only_midi = not any(path.suffix.lower() in ROLL_SUFFIXES for path in paths)
         if not self._only_midi:
             onsets = self._midi.onsets and "onsets" not in self._from_sources
@@ -213,8 +212,24 @@ class MusicCorpus:
         self._marks = {name: np.zeros(MAX_NUMBER + 1, np.int64) for name in self._midi.marks}
         self._keys = np.zeros((MAX_LEVELS + 1, HIGHEST_PITCH + 1), np.int64)
         self._programs = Counter[tuple[int, int]]()
-        # Whether any note, or any that a run may read, is of no part that is named.
-        self._has_others = self._for_run
+        self._last_part = 0  # that any note belongs to
+
+    def _name_parts(self, paths: Sequence[Path]) -> None:
+        """Name the parts of a new dataset; `_asked_parts` are there whether they have notes or not.
+
+        Drums that are kept have one, and rows of their own.
+        """
+        names = self._midi.marks["part"].names if "part" in self._midi.marks else ()
+        self._asked_parts = len(names)
+        if self._for_run or not names:
+            return
+        if "tracks" in self._from_sources:
+            names = commonest_tracks(_scores(paths), drums=self._midi.drums)
+        self._asked_parts, table = len(names) - 1, tuple[int, ...]()
+        if self._midi.drums:
+            names, table = with_drums(names), PART_KEYS
+        marks = {**self._midi.marks, "part": Levels.of_names(names)}
+        self._midi = replace(self._midi, marks=marks, drum_table=table)
 
     @property
     def frame(self) -> PianoRollFrames:
@@ -223,7 +238,7 @@ class MusicCorpus:
         for name, counts in self._marks.items():
             levels = frame.marks[name]
             if levels.names:
-                kept = levels.names if self._has_others else levels.names[:-1]
+                kept = levels.names[: max(self._asked_parts, self._last_part)]
                 marks[name] = Levels.of_names(kept or levels.names)
             else:
                 marks[name] = Levels.of(counts) if counts.any() else levels
@@ -281,16 +296,16 @@ class MusicCorpus:
     def _read(self, path: Path) -> PreparedPiece:
         piece, frame = load_midi(path, self._midi), self._midi
         score, parts = piece.placed.score, None
-        contents, programs, others = Contents(frame), Counter[tuple[int, int]](), False
+        contents, programs, last_part = Contents(frame), Counter[tuple[int, int]](), 0
         contents.add(score)
         if piece.parts:
             of_score, programs = piece.parts
             parts = of_score[piece.placed.chosen]
-            others = bool((parts == len(frame.marks["part"].names)).any())
+            last_part = int(parts.max(initial=0))
         return self._prepare(
             piece.frames, piece.content_hash, {"transposed": piece.transposed}, score,
             tally=piece.placed.tally(piece.frames, parts), contents=contents, programs=programs,
-            others=others,
+            last_part=last_part,
         )  # fmt: skip
 
     def works(self, path: Path, read: Any = None) -> Iterator[Work]:
@@ -308,18 +323,17 @@ class MusicCorpus:
         self._check_grid(path, file.grid, file)
         for split, rolls in file.pieces.items():
             for k, roll in enumerate(rolls):
-                source, others = f"{path}#{split or 'piece'}/{k}", False
+                source, last_part = f"{path}#{split or 'piece'}/{k}", 0
                 frames, facts = roll.frames, dict[str, Any](transposed=0)
                 if roll.pitches is not None:
                     facts["voices"] = roll.pitches.tolist()
                     if "part" in self._midi.marks:
-                        names = self._midi.marks["part"].names
-                        frames = roll.with_parts(names)
-                        others = bool((marks_in(frames)["part"] == len(names)).any())
+                        frames = roll.with_parts(self._midi.marks["part"].names)
+                        last_part = int(marks_in(frames)["part"].max(initial=0))
                 frames = frames if self._midi.onsets else sounding(frames)
                 # A roll has no finer grid behind it: it is its own content.
                 content_hash = _sha256(pack(roll.frames))
-                prepared = self._prepare(frames, content_hash, facts, others=others)
+                prepared = self._prepare(frames, content_hash, facts, last_part=last_part)
                 yield self._work(source, prepared, split or None)
 
     def _check_roll(self, roll: Roll) -> None:
@@ -360,7 +374,7 @@ class MusicCorpus:
         rows, facts = prepared.rows, prepared.facts
         self._metres.update(prepared.metres, source)
         self._tally = Tally(*map(add, self._tally, prepared.tally))
-        self._has_others |= prepared.others
+        self._last_part = max(self._last_part, prepared.last_part)
         if prepared.contents:
             self._contents.update(prepared.contents)
 

@@ -6,7 +6,8 @@ that begins also sounds, and one that sounds after silence begins. Before the fi
 silence. Frames without onsets, (T, 88), are the first half alone. Frames with marks have 88 more
 numbers for each of `marks.MARKS`: of each note that sounds how it was struck, 1 to 127, or 0 where
 that is not known or not kept: its part, from 1 on; its velocity in MIDI; and when, 64 where its
-frame begins, and 126 more would be a frame later.
+frame begins, and 126 more would be a frame later. With parts, drums lie on rows that pitched notes
+hardly use, see `kit.PART_KEYS`.
 
 Hits of a kit have no length: a 1 in its frames, (T, 47), is a hit, also where the frame before has
 one. What is said below of frames (T, 88) holds for them too.
@@ -36,6 +37,7 @@ from seqmodel.media.music.grid import (
     Grid,
     Restrike,
 )
+from seqmodel.media.music.kit import ROWS
 from seqmodel.media.music.metre import (
     COMMON_TIME,
     Metre,
@@ -336,6 +338,9 @@ class PianoRollFrames(FrameDefinition):
     programs: tuple[int, ...] = ()
     """The commonest program of each part in train, from 0 on, or `DRUMS`; none without parts."""
     drum_keys: Mapping[int, int] = field(default_factory=dict)
+    drum_table: tuple[int, ...] = ()
+    """The drum on each row (88,), by MIDI key, as `kit.PART_KEYS`; none if they lie on their keys,
+    among the notes, as in older datasets and runs."""
     known_labels: KnownLabels = field(default_factory=dict)
 
     @property
@@ -346,6 +351,15 @@ class PianoRollFrames(FrameDefinition):
     def drum_parts(self) -> list[int]:
         programs = self.programs if self.drum_keys else ()
         return [part for part, program in enumerate(programs) if program == DRUMS]
+
+    @property
+    def drum_rows(self) -> NDArray[np.int64] | None:
+        """The row of the drum on each MIDI key (128,), -1 if it has none; None: that of a note."""
+        if not self.drum_table:
+            return ROWS if self.kit else None
+        rows = np.full(len(ROWS), -1)
+        rows[[*self.drum_table]] = np.arange(NOTES)
+        return rows
 
     @property
     def longest_hold(self) -> int | None:
@@ -392,7 +406,8 @@ class PianoRollFrames(FrameDefinition):
         return (
             str(self.grid),
             f"restrike {self.restrike}",
-            f"drums {'alone' if self.kit else 'kept' if self.drums else 'dropped'}",
+            f"drums {'alone' if self.kit else 'kept' if self.drums else 'dropped'}"
+            + " on rows of their own" * bool(self.drum_table),
             "transposed to C" if self.transpose_to_c else "in its own key",
             f"{'with' if self.onsets else 'without'} onsets",
             f"{'with' if self.pedal else 'without'} notes held by the pedal",
@@ -478,6 +493,7 @@ class PianoRollFrames(FrameDefinition):
             **{name: levels.to_json() for name, levels in self.marks.items()},
             "programs": [*self.programs],
             "drum_keys": {str(key): hits for key, hits in self.drum_keys.items()},
+            "drum_table": [*self.drum_table],
             LABELS: self.known_labels,
         }
         return always | {name: value for name, value in added.items() if value}
@@ -525,7 +541,12 @@ def _marks(fields: Fields) -> dict[str, Any]:
     if not all(type(count) is int and count > 0 for count in counts):
         raise ValueError("frame.drum_keys must be hits by key, of parts of drums")
     hits = {keys[key]: count for key, count in hits.items()}
-    return {"marks": marks, "programs": tuple(programs), "drum_keys": hits}
+    table = fields.values.get("drum_table", [])
+    whole = isinstance(table, list) and all(type(key) is int for key in table)
+    if not whole or (table and sorted(table) != [*PIANO]):
+        raise ValueError("frame.drum_table must be the keys of a piano, each once")
+    found = {"marks": marks, "programs": tuple(programs)}
+    return found | {"drum_keys": hits, "drum_table": tuple(table)}
 
 
 def _train_values(fields: Fields) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from seqmodel.media.music.grid import KIT
+from seqmodel.media.music.grid import KIT, PIANO
 
 SKIN, GLIDE = 450.0, 0.015
 AUDIBLE_DECAYS = 9.5
@@ -99,6 +99,21 @@ scratches, sticks, clicks and metronome bell; shaker, jingle bell, bell tree, ca
 ROWS = np.array([SUBSTITUTES.get(key, key) for key in range(128)]) - KIT[0]
 ROWS[(ROWS < 0) | (len(KIT) <= ROWS)] = -1
 """The row of each key, -1 where a kit has no sound for it."""
+
+
+# Where drums are parts beside pitched notes, they lie on rows that these hardly use: a row can hold
+# but one note, and on the row of its key a kick would cut off the bass.
+
+BY_USE = (
+    42, 36, 38, 46, 44, 49, 40, 35, 51, 54, 57, 37, 39, 70, 82, 45, 47, 43, 48, 41, 50, 69, 53, 59,
+    56, 55, 52, 62, 63, 64, 60, 61, 81, 80, 75, 67, 68, 76, 77, 65, 66, 58, 73, 74, 71, 72, 78, 79,
+)  # fmt: skip
+"""The MIDI keys of drums, roughly from those that bands strike most."""
+ABOVE = 27
+"""How many of these lie above a band's pitches, the commonest on top; the next are below them."""
+ALL_KEYS = [*dict.fromkeys([*BY_USE, *SUBSTITUTES, *PIANO])]
+PART_KEYS = (*ALL_KEYS[ABOVE:], *reversed(ALL_KEYS[:ABOVE]))
+"""The MIDI key of the drum on each row (88,) of new frames; frames state what theirs have."""
 
 
 def sound_name(key: int) -> str:

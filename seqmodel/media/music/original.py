@@ -61,6 +61,7 @@ from seqmodel.media.music.placing import FEW, STEADY, place
 from seqmodel.media.music.writing import (
     PIANO,
     delays,
+    midi_keys,
     onset_ticks,
     part_tracks,
     split_tracks,
@@ -220,7 +221,7 @@ class Original:
         begins = onset_ticks(notes, frames, ticks + self._lag, steps, late)
         last, ended = int(ticks[-1]), defaultdict[tuple[int, int], int](int)
         marked = not frames[-1].any() and (cut is not None or score.end_tick < last)
-        parts = self._frame.parts
+        parts, drums = self._frame.parts, drums_in(frames, self._frame.parts)
         _, *tracks = split_tracks(notes, frames, given, parts)
         of_part = np.full(len(notes), -1)
         for k, (_, own) in enumerate(tracks):
@@ -243,17 +244,19 @@ class Original:
         like = self._models(drawn, parts, {}, cut) if levels else like
         near = {k: self._neighbours(some) for k, some in like.items()}
         notes, of_part = notes[of_part >= 0], of_part[of_part >= 0]
+        hits, table = given_notes(notes, drums), self._frame.drum_table
         loudness = velocities(
             notes, frames, self._frame.grid, metre=metre, flat=flat, levels=levels,
-            like=[near[k] for k in of_part.tolist()],
+            like=[near[k] for k in of_part.tolist()], apart=drums if table else None,
         )  # fmt: skip
-        columns = notes, loudness, of_part, given_notes(notes, drums_in(frames, self._frame.parts))
-        for begin, until, key, velocity, k, is_drum in np.column_stack(columns).tolist():
+        for begin, until, key, velocity, k, is_drum, sent in np.column_stack(
+            [notes, loudness, of_part, hits, midi_keys(notes, hits, table)]
+        ).tolist():
             track, channel = targets[k][0], DRUM_CHANNEL if is_drum else targets[k][1]
             off = min(
                 self._end(until, key - lowest, given, ends), begins.get((until, key), MAX_TICK)
             )
-            pitch = key if is_drum else int(fold(key - self._transposed + semitones))
+            pitch = sent if is_drum else int(fold(key - self._transposed + semitones))
             # Two notes moved onto one key by octaves must not overlap either.
             free_from = max(begins[begin, key], ended[channel, pitch])
             on, off = _between([] if is_drum else others[k][pitch], free_from, off)

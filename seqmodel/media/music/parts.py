@@ -184,6 +184,14 @@ def commonest_tracks(scores: Iterable[Score], *, drums: bool) -> tuple[str, ...]
     return (*(spelling[name] for name in chosen), OTHER)
 
 
+def with_drums(names: tuple[str, ...]) -> tuple[str, ...]:
+    """The names and, before `OTHER`, one for drums, unless a nameless track of drums has a part."""
+    nameless: dict[str, Any] = {"name": "", "programs": []}
+    if part_of(nameless, names) < len(names):
+        return names
+    return (*names[:-1], _family(nameless), OTHER)
+
+
 def _with_unique_names(parts: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """The `parts_of` a file, named by their family if they have no name or share it."""
     counts = Counter(part["name"].casefold() for part in parts)

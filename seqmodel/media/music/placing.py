@@ -20,7 +20,6 @@ from seqmodel.media.music.grid import (
     NOTES,
     Grid,
 )
-from seqmodel.media.music.kit import ROWS
 from seqmodel.media.music.midi import Score
 from seqmodel.media.words import plural
 
@@ -147,9 +146,9 @@ class PlacedNotes:
         distinct = notes[np.append(True, cells[1:] > cells[:-1])[: len(notes)]]
         dropped = int((distinct & 1).sum())
         merged = len(distinct) - dropped - int(np.count_nonzero(struck(frames)))
+        unknown = int(score.of_drums.sum() - score.of_drums[chosen].sum())
         if self.frame.kit:
             related = int((self.row + KIT[0] != score.pitch[chosen]).sum())
-            unknown = int(score.of_drums.sum()) - len(chosen)
             return Tally(len(distinct), dropped, merged, related, unknown)
         longer = (score.ends(pedal=self.frame.pedal) > score.off_tick)[chosen]
         shared = 0
@@ -158,7 +157,8 @@ class PlacedNotes:
             for part in np.unique(parts).tolist():
                 sounding += self.roll_of(parts == part)
             shared = int(((sounding > 1) & struck(frames)).sum())
-        return Tally(len(distinct), dropped, merged, lengthened=int(longer.sum()), shared=shared)
+        unknown *= self.frame.drums  # else all are dropped
+        return Tally(len(distinct), dropped, merged, 0, unknown, int(longer.sum()), shared)
 
     def given_mask(self) -> NDArray[np.bool_] | None:
         """Where in the roll (T, 88) are notes of tracks that were not drawn; None if none was."""
@@ -188,10 +188,10 @@ def lag_of(on_tick: NDArray[np.int64], beat: int, steps: int = 4) -> int:
 
 
 def in_frames(score: Score, frame: PianoRollFrames) -> NDArray[np.bool_]:
-    """Which of the score's notes (N,) such frames have: of a kit, hits on keys with a sound."""
-    if frame.kit:
-        return score.of_drums & (ROWS[score.pitch] >= 0)
-    return ~score.of_drums | frame.drums
+    """Which of the score's notes (N,) such frames have: of drums, hits on keys with a row."""
+    rows = frame.drum_rows
+    hits = frame.drums if rows is None else rows[score.pitch] >= 0
+    return np.where(score.of_drums, hits, not frame.kit)
 
 
 def place(score: Score, frame: PianoRollFrames, *, transpose: int = 0) -> PlacedNotes:
@@ -245,9 +245,10 @@ def place(score: Score, frame: PianoRollFrames, *, transpose: int = 0) -> Placed
     begin, end = frames_of(score, grid, on_tick), frames_of(score, grid, off_tick)
     if short_notes:
         end = np.maximum(end, begin + 1)
-    stays = score.of_drums[chosen] & ("part" in frame.marks)
-    key = score.pitch[chosen] + transpose * ~stays
-    row = ROWS[key] if kit else fold(key) - LOWEST_PITCH
+    of_drums, pitch = score.of_drums[chosen], score.pitch[chosen]
+    row = fold(pitch + transpose * ~(of_drums & ("part" in frame.marks))) - LOWEST_PITCH
+    if (rows := frame.drum_rows) is not None:
+        row = np.where(of_drums, rows[pitch], row)
     return PlacedNotes(score, frame, chosen, begin, end, row, length, lag)
 
 

@@ -168,7 +168,7 @@ class MusicSampling(Sampling):
             seconds = write_music(
                 self._request.kind, file, frames, self._times_of(len(frames)), self._frame.grid,
                 metre=self._metre, flat=self._flat, given=given,
-                drums=drums_in(frames, self._frame.parts),
+                drums=drums_in(frames, self._frame.parts), drum_table=self._frame.drum_table,
             )  # fmt: skip
             size += f", {seconds:,.1f} s"
         else:
@@ -305,7 +305,7 @@ class MusicSampling(Sampling):
         if self._request.kind == "mid":
             return midi_bytes(
                 frames, grid, tempo_bpm=self._tempo, metre=self._metre, flat=self._flat,
-                given=given, parts=self._frame.parts,
+                given=given, parts=self._frame.parts, drum_table=self._frame.drum_table,
             )  # fmt: skip
         if self._request.kind == "png":
             return piano_roll_png(
@@ -456,8 +456,8 @@ class FilledPiece(ReadFile):
         lost = {
             "has notes off the keyboard, moved there by octaves": not frame.kit and off_keys.any(),
             f"has notes off the run's grid ({frame.grid}), moved onto it": off_grid.any(),
-            "has drums, which are dropped": dropped.any() and not frame.kit,
-            "has drums on keys without a sound, which are dropped": dropped.any() and frame.kit,
+            "has drums, which are dropped": dropped.any() and not frame.drums,
+            "has drums on keys without a sound, which are dropped": dropped.any() and frame.drums,
             "has notes besides drums, which are dropped": not dropped.all(),
         }
         shown = remarks if keep else remarks | lost
@@ -493,6 +493,8 @@ class FilledPiece(ReadFile):
         by_pitch = any(options.get(name) for name in ("notes", "below", "above"))
         if by_pitch and self.placed and not self._frame.kit:  # drums have none
             free &= self.placed.roll_of(self.placed.score.of_drums[self.placed.chosen]) == 0
+            own = self._frame.drum_keys if self._frame.drum_table else ()
+            free[:, [key - LOWEST_PITCH for key in own]] = False
         return free
 
     def _bars(self, text: str) -> tuple[int, int]:

@@ -64,6 +64,7 @@ from seqmodel.media.music.grid import (
     END_OF_PIECE,
     GIVEN,
     KIT,
+    LOWEST_PITCH,
     MAX_DIVISION,
     MAX_TICK,
     STEPS_PER_BEAT,
@@ -107,6 +108,7 @@ def velocities(
     flat: bool = False,
     like: Sequence[NDArray[np.int64]] = (),
     levels: Levels | None = None,
+    apart: NDArray[np.bool_] | None = None,
 ) -> NDArray[np.int64]:
     """The MIDI velocity (N,) of each of some `notes_of(frames)`.
 
@@ -114,15 +116,15 @@ def velocities(
     their first frames, in order, rows and velocities (3, M); of a kit, those of its sound, if there
     are any. A velocity in the frames that is the mean of one of the `levels` only limits it to that
     level; any other is kept. Without such notes it is that in the frames or, if they have none,
-    follows the bars of `metre`, or of 4/4.
+    follows the bars of `metre`, or of 4/4. Notes `apart` (T, 88) are no voices.
     """
     if flat:
         return np.full(len(notes), FLAT_VELOCITY)
     begin, key = notes[:, 0], notes[:, 2] - rows_of(frames)[0]
-    bottom, top = outer_notes(sounding(frames))
+    voices = sounding(frames) * (not is_kit(frames) if apart is None else ~apart)
+    bottom, top = outer_notes(voices)
     voice = np.where(key == top[begin], MELODY, np.where(key == bottom[begin], BASS, 0))
-    if is_kit(frames):
-        voice[:] = 0
+    voice *= voices[begin, key] > 0
     if grid.steps_per_beat is None:
         accent = np.zeros_like(begin)
         phrase = begin * grid.seconds_per_frame(1.0) / PHRASE_SECONDS
@@ -236,6 +238,7 @@ def midi_bytes(
     flat: bool = False,
     given: NDArray[np.bool_] | None = None,
     parts: Sequence[Part] = (),
+    drum_table: Sequence[int] = (),
 ) -> bytes:
     """A MIDI file of frames (T, 88) or (T, 176), or of a kit's (T, 47), at least one frame.
 
@@ -251,6 +254,7 @@ def midi_bytes(
         given: (T, 88), what was not drawn by a model: notes that begin in it have their own track
             and, except drums, channel.
         parts: those in the frames; each has its own track and channel, and a program.
+        drum_table: that of the frames, for parts that are drums.
 
     UsageError if a step is shorter than the shortest tick, or the piece is too long.
     """
@@ -268,18 +272,20 @@ def midi_bytes(
             stated = bytes([beats, of.bit_length() - 1, CLICK, THIRTY_SECONDS])
             head.append((ticks[frame], smf.FIRST, smf.meta(smf.TIME_SIGNATURE, stated)))
     notes = notes_of(frames)
-    velocity_of = velocities(notes, frames, grid, metre=metre, flat=flat)
+    apart = drums_in(frames, parts) if drum_table else None
+    velocity_of = velocities(notes, frames, grid, metre=metre, flat=flat, apart=apart)
     onsets = onset_ticks(notes, frames, np.array(ticks), np.diff(ticks))
     for number, (part, in_track) in enumerate(split_tracks(notes, frames, given, parts)):
         channel, events = number + (number >= DRUM_CHANNEL), list[smf.TimedEvent]()
         if is_kit(frames) or part.program == DRUMS:
             channel = DRUM_CHANNEL
+        keys = midi_keys(notes, in_track & (channel == DRUM_CHANNEL), drum_table)
         for n in np.flatnonzero(in_track).tolist():
             begin, end, key = notes[n].tolist()
             off, velocity = min(ticks[end], onsets.get((end, key), MAX_TICK)), int(velocity_of[n])
-            on = onsets[begin, key]
-            events.append((on, smf.STRIKES, bytes([smf.NOTE_ON | channel, key, velocity])))
-            events.append((off, smf.OFFS, bytes([smf.NOTE_OFF | channel, key, velocity])))
+            on, sent = onsets[begin, key], int(keys[n])
+            events.append((on, smf.STRIKES, bytes([smf.NOTE_ON | channel, sent, velocity])))
+            events.append((off, smf.OFFS, bytes([smf.NOTE_OFF | channel, sent, velocity])))
         events.sort()
         if number == 0 and not frames[-1].any():
             events.append((ticks[-1], smf.STRIKES, smf.meta(smf.MARKER, END_OF_PIECE)))
@@ -289,6 +295,16 @@ def midi_bytes(
         tracks.append([*before, program, *after, *events])
     tracks = [head, *tracks] if given is not None or parts else tracks
     return smf.midi_file(int(len(tracks) > 1), division, [*map(smf.track_chunk, tracks)])
+
+
+def midi_keys(
+    notes: NDArray[np.int64], hits: NDArray[np.bool_], drum_table: Sequence[int]
+) -> NDArray[np.int64]:
+    """The MIDI key (N,) of each of `notes_of` frames with this table, some of which are `hits`."""
+    keys = notes[:, 2].copy()
+    if drum_table:
+        keys[hits] = np.array(drum_table)[keys[hits] - LOWEST_PITCH]
+    return keys
 
 
 def split_tracks(
@@ -467,21 +483,27 @@ def write_music(
     kind: str, file: BinaryIO, frames: NDArray[np.uint8], times: NDArray[np.float64], grid: Grid,
     *, metre: Sequence[Signature] = (), flat: bool = False,
     given: NDArray[np.bool_] | None = None, drums: NDArray[np.bool_] | None = None,
+    drum_table: Sequence[int] = (),
 ) -> float:  # fmt: skip
     """Write frames (T, 88), (T, 176) or (T, 47) as sound; returns its length in seconds.
 
     `times` are as for `render`. Loudness is as in `velocities`. `given` notes (T, 88), except
     `drums` (T, 88), have a hollow tone; drums on keys for which a kit has no sound are left out.
+    `drum_table` is that of the frames.
     """
     samples = sample_count(float(times[-1]))
     notes = notes_of(frames)
     hits = given_notes(notes, drums_in(frames) if drums is None else drums)
-    heard = ~hits | (ROWS[notes[:, 2]] >= 0)
-    notes, hits = notes[heard], hits[heard]
-    loudness = velocities(notes, frames, grid, metre=metre, flat=flat).clip(max=LOUDEST) / LOUDEST
+    keys = midi_keys(notes, hits, drum_table)
+    heard = ~hits | (ROWS[keys] >= 0)
+    notes, hits, keys = notes[heard], hits[heard], keys[heard]
+    apart = drums if drum_table else None
+    velocity_of = velocities(notes, frames, grid, metre=metre, flat=flat, apart=apart)
+    loudness = velocity_of.clip(max=LOUDEST) / LOUDEST
     hollow = None if given is None else given_notes(notes, given)
     late = lateness(notes, frames)
-    sound = render(notes, times, loudness, hollow, late=late, drums=hits)
+    heard_as = np.column_stack([notes[:, :2], keys])
+    sound = render(heard_as, times, loudness, hollow, late=late, drums=hits)
     write_sound(kind, file, sound, RATE, samples)
     return samples / RATE
 
