@@ -346,9 +346,10 @@ def _table(result: dict[str, Any], run: "Run") -> list[str]:
         f"{plural(result['pieces'], 'piece')}, {plural(result['frames'], 'frame')}",
         "",
         f"nats per frame           {nats:9.4f}",
-        f"  first frames left out  {result['nats_per_frame_skip_first']:9.4f}",
-        f"  mean over pieces       {result['piece_mean_nats_per_frame']:9.4f}",
     ]
+    if (others := result["nats_per_frame_skip_first"]) is not None:
+        lines.append(f"  first frames left out  {others:9.4f}")
+    lines.append(f"  mean over pieces       {result['piece_mean_nats_per_frame']:9.4f}")
     if "without_labels" in result:
         lines.append(f"  without labels         {result['without_labels']['nats_per_frame']:9.4f}")
     lines += describe(result) if runs else run.model.describe(result)

@@ -44,11 +44,11 @@ class Likelihood:
     def nats_per_frame(self) -> float:
         return float(self.piece_nats.sum()) / int(self.lengths.sum())
 
-    def to_json(self) -> dict[str, float]:
+    def to_json(self) -> dict[str, float | None]:
         """All figures by name, without those of single pieces.
 
-        One figure leaves first frames out of both nats and count, as in much of the literature; the
-        mean over pieces is the mean of each piece's own mean.
+        One figure leaves first frames out of both nats and count, as in much of the literature, and
+        is None if there are no others; the mean over pieces is the mean of each piece's own mean.
         """
         pieces, frames = len(self.lengths), int(self.lengths.sum())
         others = float(self.piece_nats.sum()) - float(self.first_nats.sum())
@@ -56,7 +56,7 @@ class Likelihood:
             "pieces": pieces,
             "frames": frames,
             "nats_per_frame": self.nats_per_frame,
-            "nats_per_frame_skip_first": others / (frames - pieces) if frames > pieces else 0.0,
+            "nats_per_frame_skip_first": others / (frames - pieces) if frames > pieces else None,
             "piece_mean_nats_per_frame": float(np.mean(self.piece_nats / self.lengths)),
             **self.figures,
         }

@@ -4,7 +4,6 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
@@ -15,7 +14,16 @@ from optuna.trial import Trial
 from seqmodel.config import Config
 from seqmodel.errors import SeqmodelError, advising, lacks_memory
 from seqmodel.evaluation.likelihood import likelihood
-from seqmodel.experiment.folder import RESUME_HINT, Event, is_dead, lock_of, new_name, write_event
+from seqmodel.experiment.folder import (
+    QUEUE,
+    RESUME_HINT,
+    Event,
+    is_dead,
+    lock_of,
+    new_name,
+    working,
+    write_event,
+)
 from seqmodel.experiment.plan import Cell, Plan, Source
 from seqmodel.experiment.search import run_next, train_trial
 from seqmodel.experiment.studies import (
@@ -82,13 +90,11 @@ class Worker:
             InterruptError: after `stop` was set; the current run can be resumed.
             SeqmodelError: if a dataset is not the plan's, or the disk is full.
         """
-        with held_lock(self._lock, wait=True):  # another process may be probing it just now
+        with working(self._folder, self._name):
             while not self._studies.complete():
                 self._end_if_stopped()
                 if not any(map(self._run_next, self._studies.plan.cells())):
                     time.sleep(POLL)
-        with suppress(PermissionError):  # on Windows, while another process probes it
-            self._lock.unlink()
 
     def _end_if_stopped(self, *scored: int) -> None:
         if self._stop.signal is not None:
@@ -99,7 +105,7 @@ class Worker:
         study = self._studies.unfinished(cell)
         if study is None:
             return False
-        with held_lock(self._folder / "locks" / "queue", wait=True):
+        with held_lock(self._folder / QUEUE, wait=True):
             study.requeue_abandoned(
                 lambda worker: worker != self._name and is_dead(self._folder, worker)
             )

@@ -236,6 +236,7 @@ compare {data} --set epochs -> 2 --set takes KEY=VALUE, not 'epochs'
 compare {bad}/one-data -> 1 {bad}/one-data has no pieces in valid, which training needs:
 compare {data} --preset best -> 2 --preset must be one of default, paper, not 'best'
 compare {data} --status -> 1 results/data holds no experiment
+compare {data} --status --storage sqlite:///new.db -> 1 data has not begun
 compare {data} --storage //me:secret@host/x -> 2 --storage is not a database URL, such as
 compare {data} --storage postgresql://me:s@cret@host/x -> 2 --storage is not a database URL,
 compare {data} --storage postgresql:///me:secret@host/x -> 2 --storage is not a database URL,
@@ -248,6 +249,8 @@ export {run} page.htm -> 2 the suffix of page.htm must be one of .html, .onnx, .
 export {run} {bad}/there.html -> 1 {bad}/there.html already exists; add --force to replace it
 export {audio_run} {bad}/there.html --tempo 60 => 2 --tempo is for music, and {audio_run}
 report {bad}/nope --out {bad}/there.html -> 1 there is no run {bad}/nope
+report {bad}/compared -> 1 {bad}/compared has no checkpoint (best.safetensors); name a run in it,
+    ... such as {bad}/compared/runs/tiny/gru/trial-0, or open {bad}/compared/report.html
 eval {bad}/nope --plot {run}/learning-curve.png => 1 there is no run {bad}/nope
 inspect {bad}/p.mid --verify --plot {run}/learning-curve.png -> 2 --verify is for datasets and runs,
 export {run} page.html --temperature 0.93
@@ -370,6 +373,8 @@ def bad(tmp_path_factory, data, run):
     (gnu / "config.yaml").write_text(settings.replace("unit: lstm", "unit: gnu"))
     (thesis / "notes").mkdir()
     (thesis / "notes" / "thesis.tex").write_text("years of work")
+    shutil.copytree(run, bad / "compared/runs/tiny/gru/trial-0")
+    (bad / "compared/report.html").touch()
     return bad
 
 
