@@ -19,7 +19,6 @@ from seqmodel.cli.options import (
     Quiet,
     check_given,
     check_target,
-    check_temperature,
     chosen_run,
     load_runs,
     one_of,
@@ -131,12 +130,14 @@ def sample(
     temperature: float = pieces_option(
         1.0,
         min=0.0,
+        max=100.0,
         help="Below 1: tamer (plainer chords, smoother sound); above 1: wilder; 0: always the "
         "likeliest.",
     ),
     mark_temperature: float | None = pieces_option(
         None,
         min=0.0,
+        max=100.0,
         help="Temperature of parts, velocity and timing, for data prepared with them.  "
         "[default: --temperature]",
     ),
@@ -200,7 +201,6 @@ def sample(
         "several runs": len(runs or ()) > 1,
     }
     check_given(context, special, EXCLUSIVE, NEEDS)
-    check_temperature(temperature, mark_temperature)
 
     numbers = range(1, number + 1) if number > 1 else ()
     targets = [out.with_name(f"{out.stem}-{k}{out.suffix}") for k in numbers] or [out]

@@ -89,7 +89,7 @@ eval {data} -> 1 {data} is a dataset: name a run that was trained on it
 eval {bad} -> 1 {bad} has no checkpoint (best.safetensors); name a run in it, such as {bad}/bad-m
 eval {bad}/changed -> 1 {bad}/changed/best.safetensors is damaged (cut short or changed)
     ... delete it to use {bad}/changed/last.safetensors, or train again
-eval {run} --split dev -> 2 --split must be train, valid or test, not 'dev'
+eval {run} --split dev -> 2 Invalid value for '--split': 'dev' ... 'valid', 'test'
 eval {run} --data {bad}/nope => 1 {bad}/nope: no such file or folder
 eval {run} --data {music} --split test -> 2 --split and --data {music}, which is not a dataset,
 eval {run} --data {music} --samples 3 -> 2 --samples and --data {music}, which is not a dataset,
@@ -178,7 +178,7 @@ sample o.wav --seconds 268435.5 --run {audio_run} -> 2 --seconds asks for more t
 sample o.flac --length 214748363 --run {audio_run} -> 2 --length asks for more than
 sample o.wav --length 214748362 --prime {bad}/fine.wav --include-prime --run {audio_run}
     -> 2 --include-prime asks for more than the 2,147,483,629 samples of the longest WAV
-sample o.wav --temperature inf --run {audio_run} -> 2 --temperature must be finite, not inf
+sample o.wav --temperature inf --run {audio_run} -> 2 --temperature must be at most 100
 sample o.wav --length 800000 --tempo 60 --run {run} -> 2 the music lasts 55:33:20, and
 sample o.mp3 --seconds 48696 --run {run} -> 2 the music lasts 13:31:36, and the longest WAV
 sample o.wav --length 389558 --prime {bad}/p.mid --include-prime --run {run}

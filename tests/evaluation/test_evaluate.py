@@ -148,7 +148,7 @@ def test_silence_predicted_as_silence_has_accuracy_0_and_no_error(tmp_path, writ
     scores = likelihood(model, silent["valid"])
     assert scores.figures | {"accuracy": 0, "precision": 0, "recall": 0} == scores.figures
     one = write_dataset(tmp_path / "one", {"valid": [np.ones((1, 88), np.uint8)] * 2})
-    assert likelihood(run.model, one["valid"]).to_json()["nats_per_frame_skip_first"] is None
+    assert "nats_per_frame_skip_first" not in likelihood(run.model, one["valid"]).to_json()
     said = call_ok("eval", run.folder, "--data", tmp_path / "one").out
     assert ("nats per frame " in said, "first frames" in said) == (True, False)
 
