@@ -39,7 +39,6 @@ OF_VOICES = {
     "assignment_nats_per_frame": "  which voice sings what",
     "nats_per_note": "  per note, rests too",
 }
-"""The figures of --voices and what they are called."""
 
 if TYPE_CHECKING:
     from seqmodel.data.dataset import Dataset, Split

@@ -66,7 +66,6 @@ NEEDS = [
     ("--include-prime", "--prime FILE"),
     ("--guidance", "--label NAME=VALUE"),
 ]
-"""Options, each with what it needs."""
 NOT_WITH_FILL = (
     "--length", "--seconds", "--min-length", "--no-end", "--prime", "--best-of", "--guidance",
 )  # fmt: skip
@@ -79,7 +78,6 @@ EXCLUSIVE = [
     ("several runs", "--fill"),
     *(("--fill", other) for other in (*NOT_WITH_FILL, "--temperature 0")),
 ]
-"""Pairs of options that exclude each other."""
 Report = tuple[dict[str, Any], list[str], str, list[str]]
 """A piece's facts for JSON, the same as lines, the first without the path, and what is odd about
 it; warnings."""

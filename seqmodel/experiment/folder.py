@@ -5,11 +5,10 @@ Once an experiment is complete its answer is stored: the same command then need 
 
 import json
 import os
-import re
 import socket
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -31,17 +30,13 @@ if TYPE_CHECKING:
     from seqmodel.experiment.plan import Plan
 
 JOURNAL = "journal.log"
-"""The journal's name in the experiment's folder."""
 BEGIN = Path("locks", "begin")
 """The lock under which an experiment begins; the file remains, to mark an experiment's folder."""
-QUEUE = Path("locks", "queue")
-"""The lock under which a process begins, and queues again what dead ones have left."""
 _FIRST = b'{"op_code":0,'
 """How a journal begins: Optuna's code for a new study."""
 ANSWER = "complete.json"
 """The name of the stored answer in the experiment's folder."""
 RESUME_HINT = "run the same command to resume"
-"""What to do after a stop."""
 GRACE = 60
 """Seconds without a sign of life before a process of another host is considered dead; on the same
 host the loss of its lock shows at once."""
@@ -100,37 +95,26 @@ def is_here(folder: Path, name: str) -> bool:
 
 
 def is_dead(folder: Path, name: str) -> bool:
-    """Whether a process belonged to this host and folder, and no longer holds its lock."""
-    return is_here(folder, name) and _is_free(lock_of(folder, name))
+    """Whether a process belonged to this host and folder, and no longer holds its lock.
 
-
-def _is_free(lock: Path) -> bool:
-    """Whether no process holds a lock, whose file is gone once its process has ended."""
+    Its lock file, which a killed process leaves, is then removed.
+    """
+    if not is_here(folder, name):
+        return False
+    lock = lock_of(folder, name)
     if not lock.exists():
         return True
     with held_lock(lock) as free:
-        return free
+        pass
+    if free:
+        remove_lock(lock)
+    return free
 
 
-@contextmanager
-def working(folder: Path, name: str) -> Iterator[None]:
-    """Hold the lock of the process `name` for the block, and remove those that killed ones left."""
-    ours = lock_of(folder, name)
-    try:
-        with ExitStack() as held:
-            with held_lock(folder / QUEUE, wait=True):  # so that no other removes it, not yet held
-                for lock in ours.parent.iterdir():
-                    if re.fullmatch("[0-9a-f]{32}", lock.name) and _is_free(lock):
-                        _remove(lock)
-                held.enter_context(held_lock(ours))
-            yield
-    finally:
-        _remove(ours)
-
-
-def _remove(lock: Path) -> None:
-    with suppress(PermissionError):  # on Windows, while another process probes it
-        lock.unlink(missing_ok=True)
+def remove_lock(lock: Path) -> None:
+    """Remove the lock file of a process that has ended."""
+    with suppress(OSError):  # such as on Windows, while another process probes it
+        lock.unlink()
 
 
 def _location(folder: Path) -> str:

@@ -15,13 +15,12 @@ from seqmodel.config import Config
 from seqmodel.errors import SeqmodelError, advising, lacks_memory
 from seqmodel.evaluation.likelihood import likelihood
 from seqmodel.experiment.folder import (
-    QUEUE,
     RESUME_HINT,
     Event,
     is_dead,
     lock_of,
     new_name,
-    working,
+    remove_lock,
     write_event,
 )
 from seqmodel.experiment.plan import Cell, Plan, Source
@@ -90,11 +89,14 @@ class Worker:
             InterruptError: after `stop` was set; the current run can be resumed.
             SeqmodelError: if a dataset is not the plan's, or the disk is full.
         """
-        with working(self._folder, self._name):
-            while not self._studies.complete():
-                self._end_if_stopped()
-                if not any(map(self._run_next, self._studies.plan.cells())):
-                    time.sleep(POLL)
+        try:
+            with held_lock(self._lock):
+                while not self._studies.complete():
+                    self._end_if_stopped()
+                    if not any(map(self._run_next, self._studies.plan.cells())):
+                        time.sleep(POLL)
+        finally:
+            remove_lock(self._lock)
 
     def _end_if_stopped(self, *scored: int) -> None:
         if self._stop.signal is not None:
@@ -105,7 +107,7 @@ class Worker:
         study = self._studies.unfinished(cell)
         if study is None:
             return False
-        with held_lock(self._folder / QUEUE, wait=True):
+        with held_lock(self._folder / "locks" / "queue", wait=True):
             study.requeue_abandoned(
                 lambda worker: worker != self._name and is_dead(self._folder, worker)
             )

@@ -467,7 +467,6 @@ class Medium(Protocol):
     prepare_options: tuple[Option, ...]
     inspect_options: tuple[Option, ...] = ()
     listen_options: tuple[Option, ...] = ()
-    """Options of `inspect --listen`."""
     sample_options: tuple[Option, ...] = ()
     page_options: tuple[Option, ...] = ()
     """Those of `sample_options` that also apply to samples on report pages."""

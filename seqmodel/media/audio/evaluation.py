@@ -87,7 +87,6 @@ def _samples(pieces: Pieces) -> Iterator[Floats]:
 
 
 TAIL_CUTOFF = 1e9
-"""Where the tails are cut off."""
 
 
 def _level_bounds(samples: Floats, frame: FrameDefinition) -> tuple[Floats, Floats]:
