@@ -51,7 +51,6 @@ TRIALS: Mapping[str, int] = {"bracket": 7, "paper": 10, "tpe": 10}
 MAX_INTEGER = 2**64
 """Larger integers are never meaningful, and printing one can take a while."""
 MAX_FILE_BYTES = 2**16
-"""Maximum size of a config file, in bytes."""
 TYPE_NAMES: Mapping[type, str] = {
     int: "a whole number",
     float: "a number",

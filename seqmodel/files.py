@@ -345,21 +345,19 @@ def held_lock(path: Path, *, wait: bool = False) -> Iterator[bool]:
     """
     with disk_errors("lock", path):
         file = _open_lock_file(path)
-    if file is None:
-        raise SeqmodelError(f"{path} is not a file: remove it")
     try:
         yield acquire(file, path, wait=wait)
     finally:
         os.close(file)
 
 
-def _open_lock_file(path: Path) -> int | None:
+def _open_lock_file(path: Path) -> int:
     path.parent.mkdir(parents=True, exist_ok=True)
     file = os.open(path, os.O_RDWR | os.O_CREAT | system.NOFOLLOW | system.NONBLOCK, 0o666)
-    if stat.S_ISREG(os.fstat(file).st_mode):
-        return file
-    os.close(file)
-    return None
+    if not stat.S_ISREG(os.fstat(file).st_mode):
+        os.close(file)
+        raise NotAFileError(errno.EINVAL, "not a file: remove it", str(path))
+    return file
 
 
 def acquire(file: int, path: Path, *, wait: bool) -> bool:
@@ -432,8 +430,7 @@ def _acquire_lock(target: Path, real_path: Path, lock: Path, *, wait: bool) -> i
 
 def _open_lock(lock: Path, real_path: Path) -> tuple[Path, int | None]:
     with suppress(OSError):
-        if (file := _open_lock_file(lock)) is not None:
-            return lock, file
+        return lock, _open_lock_file(lock)
     with suppress(OSError):
         return real_path, os.open(real_path, os.O_RDONLY | system.DIRECTORY)
     return real_path, None

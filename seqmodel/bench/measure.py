@@ -274,7 +274,6 @@ def _sizes(config: Config) -> Row:
 
 RATES = (8000, 16_000)
 SOUND_UNITS = ("gru",)
-"""Units measured by default."""
 CHUNKS = 40
 """Chunks of some 256 samples each, drawn at a time."""
 

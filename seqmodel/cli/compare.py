@@ -307,10 +307,13 @@ def _print_status(out: Path, storage: str | None, *, as_json: bool) -> None:
     elif storage is None and not holds_journal(out):
         raise SeqmodelError(f"{out} holds no experiment")
     else:
+        from seqmodel.experiment.database import is_new
         from seqmodel.experiment.studies import Studies, name_in, open_storage, status_of
 
-        opened_storage = open_storage(out, storage)
-        studies = Studies.load(opened_storage, name_in(opened_storage, out, storage))
+        studies = None
+        if storage is None or not is_new(storage):
+            opened_storage = open_storage(out, storage)
+            studies = Studies.load(opened_storage, name_in(opened_storage, out, storage))
         if studies is None:
             raise SeqmodelError(f"{out.resolve().name} has not begun")
         status = status_of(studies, out)

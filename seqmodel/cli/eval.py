@@ -1,7 +1,7 @@
 """`seqmodel eval`: how well a run predicts, compared with trivial baselines."""
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,17 +16,15 @@ from seqmodel.cli.options import (
     Quiet,
     check_given,
     check_plot,
-    check_temperature,
     chosen_run,
     load_runs,
-    one_of,
     prefixed,
     stored_runs,
 )
 from seqmodel.cli.prepare import source_remarks
 from seqmodel.cli.progress import counter, display
 from seqmodel.errors import SeqmodelError, UsageError
-from seqmodel.media.definitions import SPLITS, Comparison
+from seqmodel.media.definitions import Comparison, SplitName
 from seqmodel.media.labels import labels_text, unknown_values, values_of
 from seqmodel.media.registry import medium_of
 from seqmodel.media.words import aligned, csv_text, epochs_text, plural
@@ -35,6 +33,12 @@ from seqmodel.unit_setting import unit_name
 
 MAX_SHOWN = 16
 """If a label has more values, --classify prints no confusion matrix; --json includes it."""
+
+OF_VOICES = {
+    "nats_per_frame": "with voices",
+    "assignment_nats_per_frame": "  which voice sings what",
+    "nats_per_note": "  per note, rests too",
+}
 
 if TYPE_CHECKING:
     from seqmodel.data.dataset import Dataset, Split
@@ -55,10 +59,8 @@ def evaluate(
         help="A prepared dataset; or media files to score in full: a file, folder or glob.  "
         "[default: the run's dataset]",
     ),
-    split: str | None = typer.Option(
-        None,
-        help="The dataset's train, valid or test.  [default: valid]",
-        autocompletion=one_of(SPLITS),
+    split: SplitName | None = typer.Option(
+        None, help="A split of the dataset.  [default: valid]", show_default=False
     ),
     per_piece: bool = typer.Option(
         False, "--per-piece", help="Print a line of CSV for each piece instead."
@@ -99,7 +101,7 @@ def evaluate(
         help="Also report how many samples a classifier of real audio recognises as intended.",
     ),
     seed: int = typer.Option(1, min=0, help="The samples' seed."),
-    temperature: float = typer.Option(1.0, min=0.0, help="The samples' temperature."),
+    temperature: float = typer.Option(1.0, min=0.0, max=100.0, help="The samples' temperature."),
     guidance: float | None = typer.Option(
         None,
         min=0.0,
@@ -124,9 +126,6 @@ def evaluate(
     any in train. Distances are between distributions: 0 if equal, 1 if disjoint; that of spectra
     is in dB.
     """
-    if split is not None and split not in SPLITS:
-        raise UsageError(f"--split must be train, valid or test, not {split!r}")
-    check_temperature(temperature)
     from seqmodel.data.dataset import MANIFEST, open_dataset
     from seqmodel.data.sources import Sources, find_sources
 
@@ -150,7 +149,9 @@ def evaluate(
     given = find_sources([str(files)]) if files else open_dataset(data) if data else None
     medium = given.medium if isinstance(given, Sources) else given and medium_of(given.frame)
     stored = stored_runs(runs or [chosen_run([medium.name] if medium else [])])
-    _check_labels(stored[0], {"--classify": classify, "--judge": judge})
+    for option, label in (("--classify", classify), ("--judge", judge)):
+        if label is not None:
+            values_of(label, stored[0].known_labels, stored[0].folder, f"{option} {label}")
     if plot is not None:
         check_plot(plot, force=force)
     with ExitStack() as stack:
@@ -208,13 +209,6 @@ def evaluate(
         show(*_table(result, loaded))
         if samples is not None:
             show(*_samples(result["samples"], name, comparison_of(loaded)))
-
-
-def _check_labels(run: "StoredRun", labels: Mapping[str, str | None]) -> None:
-    """UsageError if the run does not know the label of an option."""
-    for option, label in labels.items():
-        if label is not None:
-            values_of(label, run.known_labels, run.folder, f"{option} {label}")
 
 
 def _open(
@@ -333,7 +327,8 @@ def _confusion(
 
 
 def _table(result: dict[str, Any], run: "Run") -> list[str]:
-    from seqmodel.evaluation.likelihood import describe
+    from seqmodel.evaluation.likelihood import FIGURES, describe
+    from seqmodel.outputs.protocol import figure_lines
 
     config = run.config
     nats, runs = result["nats_per_frame"], result.get("runs", [])
@@ -345,22 +340,13 @@ def _table(result: dict[str, Any], run: "Run") -> list[str]:
         f"{result['split'] + ' of ' if result['split'] else ''}{from_here(Path(result['data']))}: "
         f"{plural(result['pieces'], 'piece')}, {plural(result['frames'], 'frame')}",
         "",
-        f"nats per frame           {nats:9.4f}",
-        f"  first frames left out  {result['nats_per_frame_skip_first']:9.4f}",
-        f"  mean over pieces       {result['piece_mean_nats_per_frame']:9.4f}",
+        *figure_lines(result, FIGURES),
+        *figure_lines(result.get("without_labels", {}), {"nats_per_frame": "  without labels"}),
     ]
-    if "without_labels" in result:
-        lines.append(f"  without labels         {result['without_labels']['nats_per_frame']:9.4f}")
     lines += describe(result) if runs else run.model.describe(result)
     if "classify" in result:
         lines += ["", *_confusion(**result["classify"])]
-    if "voices" in result:
-        voices = result["voices"]
-        lines += [
-            f"with voices              {voices['nats_per_frame']:9.4f}",
-            f"  which voice sings what {voices['assignment_nats_per_frame']:9.4f}",
-            f"  per note, rests too    {voices['nats_per_note']:9.4f}",
-        ]
+    lines += figure_lines(result.get("voices", {}), OF_VOICES)
     if runs:
         width = max(22, *(len(one["run"]) for one in runs))
         lines += ["", "each run by itself, nats per frame"]

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from functools import partial
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -108,7 +109,7 @@ class Job:
     def _ways(self) -> tuple[Callable[..., Trainer], Callable[..., object]]:
         """The functions that begin a run, with or without a search, and that resume it."""
         if not self.settings.trials:
-            return begin_run, train_run
+            return begin_run, partial(train_run, resume=True)
         from seqmodel.experiment.search import begin_search, search  # Optuna takes long to load
 
         return begin_search, search
@@ -135,7 +136,7 @@ class Job:
             tracked = "".join(f" --track {name}" for name in self.trackers)
             hint = f"continue with {resume_command(folder, tracked)}"
             with advising(hint):
-                train(settings, dataset, folder, device=device, resume=True, listener=listener,
+                train(settings, dataset, folder, device=device, listener=listener,
                       trackers=self.trackers, stop=stop, hint=hint, group=group)  # fmt: skip
         metrics = runs.read_metrics(folder)
         best = min(metrics, key=lambda line: line["valid_nats_per_frame"])

@@ -53,7 +53,6 @@ MEMORY_ADVICE = {
     "eval": "; try a smaller --batch-size",
     "sample": "; try a smaller --length",
 }
-"""Advice on using less memory, by command."""
 
 
 STDERR = 2

@@ -4,7 +4,6 @@ Settings of `Config` and options of a medium are defined only there; commands ta
 `**settings` and `**media_options`, so that adding one, or a medium, changes no command.
 """
 
-import math
 import re
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -80,14 +79,6 @@ Device = Annotated[
         autocompletion=one_of(DEVICES),
     ),
 ]
-
-
-def check_temperature(temperature: float, mark_temperature: float | None = None) -> None:
-    """UsageError unless they are finite; the options have checked that none is negative."""
-    mark_option = "--mark-temperature", mark_temperature or 0.0
-    for option, value in (("--temperature", temperature), mark_option):
-        if not math.isfinite(value):
-            raise UsageError(f"{option} must be finite, not {value}")
 
 
 def check_given(

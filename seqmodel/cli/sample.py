@@ -19,7 +19,6 @@ from seqmodel.cli.options import (
     Quiet,
     check_given,
     check_target,
-    check_temperature,
     chosen_run,
     load_runs,
     one_of,
@@ -67,7 +66,6 @@ NEEDS = [
     ("--include-prime", "--prime FILE"),
     ("--guidance", "--label NAME=VALUE"),
 ]
-"""Options, each with what it needs."""
 NOT_WITH_FILL = (
     "--length", "--seconds", "--min-length", "--no-end", "--prime", "--best-of", "--guidance",
 )  # fmt: skip
@@ -80,7 +78,6 @@ EXCLUSIVE = [
     ("several runs", "--fill"),
     *(("--fill", other) for other in (*NOT_WITH_FILL, "--temperature 0")),
 ]
-"""Pairs of options that exclude each other."""
 Report = tuple[dict[str, Any], list[str], str, list[str]]
 """A piece's facts for JSON, the same as lines, the first without the path, and what is odd about
 it; warnings."""
@@ -131,12 +128,14 @@ def sample(
     temperature: float = pieces_option(
         1.0,
         min=0.0,
+        max=100.0,
         help="Below 1: tamer (plainer chords, smoother sound); above 1: wilder; 0: always the "
         "likeliest.",
     ),
     mark_temperature: float | None = pieces_option(
         None,
         min=0.0,
+        max=100.0,
         help="Temperature of parts, velocity and timing, for data prepared with them.  "
         "[default: --temperature]",
     ),
@@ -200,7 +199,6 @@ def sample(
         "several runs": len(runs or ()) > 1,
     }
     check_given(context, special, EXCLUSIVE, NEEDS)
-    check_temperature(temperature, mark_temperature)
 
     numbers = range(1, number + 1) if number > 1 else ()
     targets = [out.with_name(f"{out.stem}-{k}{out.suffix}") for k in numbers] or [out]

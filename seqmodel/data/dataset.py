@@ -43,6 +43,11 @@ class LostError(SeqmodelError):
     """A dataset that could be opened has since gone or changed."""
 
 
+def damaged(path: Path, how: str) -> str:
+    """The message for a dataset, or a file of it, that `prepare` did not write like this."""
+    return f"{path} is damaged: {how}; run `seqmodel prepare` again"
+
+
 class Shard:
     """A .npy opened once for reading; `shard[a:b]` reads its rows a to b.
 
@@ -257,10 +262,8 @@ class Split:
         for row in range(start, start + rows, step):
             digest.update(self.frame.canonical(self._rows[row : min(row + step, start + rows)]))
         if digest.hexdigest() != self.pieces[index].sha256:
-            raise LostError(
-                f"{self._rows.path.parent} is damaged: {self.sources[index]} in {self.name} no "
-                "longer matches its hash; run `seqmodel prepare` again"
-            )
+            how = f"{self.sources[index]} in {self.name} no longer matches its hash"
+            raise LostError(damaged(self._rows.path.parent, how))
         self._checked.add(index)
 
     def metres(self, indices: Sequence[int] | NDArray[np.int64]) -> NDArray[np.int64] | None:
@@ -272,9 +275,7 @@ class Split:
             except ValueError as error:
                 assert isinstance(self._rows, Shard)
                 index = self._rows.path.with_suffix(".jsonl")
-                raise LostError(
-                    f"{index} is damaged: {piece.source}: {error}; run `seqmodel prepare` again"
-                ) from error
+                raise LostError(damaged(index, f"{piece.source}: {error}")) from error
             if row is None:
                 return None
             metres.append(row)
@@ -402,7 +403,7 @@ class Dataset:
             with disk_errors("read", shard):
                 rows = Shard(shard)
         except ValueError as error:
-            raise self._damaged(f"{name} cannot be read") from error
+            raise SeqmodelError(damaged(self.folder, f"{name} cannot be read")) from error
         frames = [piece.frames for piece in pieces]
         actual = {"pieces": len(pieces), "frames": sum(frames), "longest": max(frames, default=0)}
         if (
@@ -410,7 +411,7 @@ class Dataset:
             or rows.shape != (sum(frames) * self.frame.rows_per_frame, *self.frame.row_shape)
             or rows.dtype != self.frame.row_dtype
         ):
-            raise self._damaged(f"{name} does not match its index")
+            raise SeqmodelError(damaged(self.folder, f"{name} does not match its index"))
         return Split.of(name, self.frame, pieces, rows)
 
     def _pieces(self, name: str) -> list[Piece]:
@@ -422,12 +423,10 @@ class Dataset:
             try:
                 pieces.append(Piece.from_json(plain.parse(line)))
             except ValueError as error:
-                raise self._damaged(f"{index}, line {number}: {error}") from error
+                how = f"{index}, line {number}: {error}"
+                raise SeqmodelError(damaged(self.folder, how)) from error
         self._indexes[name] = pieces
         return pieces
-
-    def _damaged(self, how: str) -> SeqmodelError:
-        return SeqmodelError(f"{self.folder} is damaged: {how}; run `seqmodel prepare` again")
 
 
 def open_dataset(path: str | Path) -> Dataset:
@@ -453,7 +452,7 @@ def open_dataset(path: str | Path) -> Dataset:
         _check_manifest(manifest)
         return Dataset(folder, values)
     except (ValueError, SourceError) as error:
-        raise SeqmodelError(f"{file} is damaged: {error}; run `seqmodel prepare` again") from error
+        raise SeqmodelError(damaged(file, str(error))) from error
 
 
 def _check_manifest(manifest: Fields) -> None:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from seqmodel.data.dataset import Dataset, Split
 from seqmodel.errors import SeqmodelError
 from seqmodel.evaluation.baselines import baselines
-from seqmodel.evaluation.likelihood import Likelihood, average, likelihood
+from seqmodel.evaluation.likelihood import BATCH_SIZE, Likelihood, average, likelihood
 from seqmodel.files import write_file
 from seqmodel.media.registry import medium_of
 from seqmodel.media.samples import Picture, Progress, no_progress, part_progress
@@ -25,7 +25,7 @@ def evaluate(
     split: str,
     *,
     others: Sequence[Run] = (),
-    batch_size: int = 32,
+    batch_size: int = BATCH_SIZE,
     per_piece: bool = False,
     per_frame: bool = False,
     voice_nats: tuple[float, int] | None = None,

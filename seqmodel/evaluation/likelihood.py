@@ -19,8 +19,15 @@ from seqmodel.outputs.protocol import END_FIGURE, END_LABELS, Window, figure_lin
 from seqmodel.outputs.samples import LABELS
 
 BATCH_SIZE = 32
+"""Pieces scored at once; affects the speed, not the figures."""
 STEPS_AT_ONCE = 1 << 16
 """The most unit steps in a window over all pieces, unless a single frame has more."""
+FIGURES = {
+    "nats_per_frame": "nats per frame",
+    "nats_per_frame_skip_first": "  first frames left out",
+    "piece_mean_nats_per_frame": "  mean over pieces",
+}
+"""What the figures of every model are called below each other."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -47,16 +54,17 @@ class Likelihood:
     def to_json(self) -> dict[str, float]:
         """All figures by name, without those of single pieces.
 
-        One figure leaves first frames out of both nats and count, as in much of the literature; the
-        mean over pieces is the mean of each piece's own mean.
+        One figure leaves first frames out of both nats and count, as in much of the literature, if
+        there are others; the mean over pieces is the mean of each piece's own mean.
         """
         pieces, frames = len(self.lengths), int(self.lengths.sum())
         others = float(self.piece_nats.sum()) - float(self.first_nats.sum())
+        later = {"nats_per_frame_skip_first": others / (frames - pieces)} if frames > pieces else {}
         return {
             "pieces": pieces,
             "frames": frames,
             "nats_per_frame": self.nats_per_frame,
-            "nats_per_frame_skip_first": others / (frames - pieces) if frames > pieces else 0.0,
+            **later,
             "piece_mean_nats_per_frame": float(np.mean(self.piece_nats / self.lengths)),
             **self.figures,
         }

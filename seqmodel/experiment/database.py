@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial, wraps
+from pathlib import Path
 from typing import Any
 
 import optuna
@@ -51,6 +52,13 @@ def _parsed(address: str) -> URL:
         "--storage is not a database URL, such as postgresql://me:password@host/name (in a "
         "password, write @ as %40 and / as %2F)"
     )
+
+
+def is_new(address: str) -> bool:
+    """Whether the database is a file that does not exist yet, which opening it would create."""
+    url = _parsed(address)
+    is_file = url.drivername.startswith("sqlite") and not url.query  # with uri=, not a plain path
+    return is_file and not Path(url.database or "").is_file()
 
 
 class Database(RDBStorage):

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from seqmodel.experiment.plan import Plan
 
 JOURNAL = "journal.log"
-"""The journal's name in the experiment's folder."""
 BEGIN = Path("locks", "begin")
 """The lock under which an experiment begins; the file remains, to mark an experiment's folder."""
 _FIRST = b'{"op_code":0,'
@@ -38,7 +37,6 @@ _FIRST = b'{"op_code":0,'
 ANSWER = "complete.json"
 """The name of the stored answer in the experiment's folder."""
 RESUME_HINT = "run the same command to resume"
-"""What to do after a stop."""
 GRACE = 60
 """Seconds without a sign of life before a process of another host is considered dead; on the same
 host the loss of its lock shows at once."""
@@ -97,11 +95,26 @@ def is_here(folder: Path, name: str) -> bool:
 
 
 def is_dead(folder: Path, name: str) -> bool:
-    """Whether a process belonged to this host and folder, and no longer holds its lock."""
+    """Whether a process belonged to this host and folder, and no longer holds its lock.
+
+    Its lock file, which a killed process leaves, is then removed.
+    """
     if not is_here(folder, name):
         return False
-    with held_lock(lock_of(folder, name)) as free:
-        return free
+    lock = lock_of(folder, name)
+    if not lock.exists():
+        return True
+    with held_lock(lock) as free:
+        pass
+    if free:
+        remove_lock(lock)
+    return free
+
+
+def remove_lock(lock: Path) -> None:
+    """Remove the lock file of a process that has ended."""
+    with suppress(OSError):  # such as on Windows, while another process probes it
+        lock.unlink()
 
 
 def _location(folder: Path) -> str:

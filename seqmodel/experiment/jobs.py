@@ -4,7 +4,6 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
@@ -15,7 +14,15 @@ from optuna.trial import Trial
 from seqmodel.config import Config
 from seqmodel.errors import SeqmodelError, advising, lacks_memory
 from seqmodel.evaluation.likelihood import likelihood
-from seqmodel.experiment.folder import RESUME_HINT, Event, is_dead, lock_of, new_name, write_event
+from seqmodel.experiment.folder import (
+    RESUME_HINT,
+    Event,
+    is_dead,
+    lock_of,
+    new_name,
+    remove_lock,
+    write_event,
+)
 from seqmodel.experiment.plan import Cell, Plan, Source
 from seqmodel.experiment.search import run_next, train_trial
 from seqmodel.experiment.studies import (
@@ -82,13 +89,14 @@ class Worker:
             InterruptError: after `stop` was set; the current run can be resumed.
             SeqmodelError: if a dataset is not the plan's, or the disk is full.
         """
-        with held_lock(self._lock, wait=True):  # another process may be probing it just now
-            while not self._studies.complete():
-                self._end_if_stopped()
-                if not any(map(self._run_next, self._studies.plan.cells())):
-                    time.sleep(POLL)
-        with suppress(PermissionError):  # on Windows, while another process probes it
-            self._lock.unlink()
+        try:
+            with held_lock(self._lock):
+                while not self._studies.complete():
+                    self._end_if_stopped()
+                    if not any(map(self._run_next, self._studies.plan.cells())):
+                        time.sleep(POLL)
+        finally:
+            remove_lock(self._lock)
 
     def _end_if_stopped(self, *scored: int) -> None:
         if self._stop.signal is not None:

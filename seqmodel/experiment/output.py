@@ -38,7 +38,7 @@ from seqmodel.plots import plot_curves
 from seqmodel.report.origin import provenance, short_path
 from seqmodel.report.page import parts
 from seqmodel.report.page.parts import render
-from seqmodel.report.run_page import draw, real_piece
+from seqmodel.report.run_page import beside_trivial, draw, real_piece, trivial_rows
 from seqmodel.report.subjects import Subject, subject_of
 from seqmodel.runs.files import epochs_of
 from seqmodel.runs.folder import BEST, load_run
@@ -122,11 +122,7 @@ def _lead(comparison: Comparison) -> str:
     if comparison.behind and not comparison.conclusive:
         claim = f"leads on {where}, on too few seeds or pieces for a verdict"
     text = f"{best.name} {claim}, with {nats:.3f} nats per frame"
-    trivial = comparison.trivial(comparison.judged)
-    if trivial is None:
-        return f"{text}."
-    verdict = "scores" if nats < trivial[1] else "is better, at"
-    return f"{text}; the best trivial model ({spaced(trivial[0])}) {verdict} {trivial[1]:.3f}."
+    return text + beside_trivial(nats, comparison.baselines.get(comparison.judged, {}), ".3f")
 
 
 def _section(comparison: Comparison, folder: Path) -> parts.Section:
@@ -147,10 +143,7 @@ def _figures(comparison: Comparison) -> parts.Table:
     for outcome, cells in zip(comparison.outcomes, columns, strict=True):
         bold = frozenset([judged] if comparison.leads(outcome) else [])
         rows.append(parts.Row((outcome.name, *cells), bold, series=outcome.name))
-    for name in dict.fromkeys(name for models in comparison.baselines.values() for name in models):
-        figures = [comparison.baselines.get(label, {}).get(name) for label in labels]
-        trivial = ["" if nats is None else f"{nats:.3f}" for nats in figures]
-        rows.append(parts.Row((f"{spaced(name)} (trivial)", *trivial), muted=True))
+    rows += trivial_rows(comparison.baselines, labels, ".3f")
     notes = [BOLD.format(comparison.judged)] if comparison.conclusive else []
     return parts.Table(("model", *labels), tuple(rows), "Nats per frame", tuple(notes))
 

@@ -119,7 +119,6 @@ class Plan:
     against: str | None = None
     """The variant that the others are compared with; None: the best. Runs do not depend on it."""
     all_pairs: bool = False
-    """Whether all pairs are compared."""
 
     def to_json(self) -> dict[str, Any]:
         """Plain values, the same for the same plan."""

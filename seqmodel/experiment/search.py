@@ -165,7 +165,11 @@ def begin_search(
     config: Config, dataset: Dataset, folder: Path, init_from: runs.Run | None = None
 ) -> Trainer:
     """Like `begin_run`, for `search` to resume."""
-    _write_start(config, folder, init_from)
+    if init_from is not None:  # for draws that begin later
+        start = replace(init_from, data_sha256=None, began_from=init_from.folder.resolve().name)
+        tensors, path = model_tensors(init_from.model), folder / runs.INIT / runs.BEST
+        save_checkpoint(path, tensors, start.to_json())
+    write_file(folder / runs.CONFIG, to_yaml(config).encode())
     studies, cell = _studies_of(config)
     settings, trainers = config.without_search(), []
 
@@ -183,20 +187,20 @@ def search(
     dataset: Dataset,
     folder: Path,
     *,
-    resume: bool = False,
-    init_from: runs.Run | None = None,
     listener: Listener | None = None,
     hint: str | None = None,
     **options: Any,
 ) -> None:
     """Train `config` at each learning rate of its search and keep the run that is best on valid.
 
-    Arguments and errors are those of `train_run`; SeqmodelError if no draw has completed an epoch.
+    It continues what is in `folder`. Other arguments and errors are those of `train_run`;
+    SeqmodelError if no draw has completed an epoch.
     """
     listener = listener or Listener()
     hint = hint or f"continue with {resume_command(folder)}"
-    _write_start(config, folder, init_from)
-    if resume and (folder / runs.INIT).is_dir():  # for draws that have yet to begin
+    write_file(folder / runs.CONFIG, to_yaml(config).encode())
+    init_from = None
+    if (folder / runs.INIT).is_dir():
         start = runs.load_run(folder / runs.INIT)
         init_from = replace(start, folder=Path(start.began_from or runs.INIT))
     diverged: BaseException | None = None
@@ -214,7 +218,7 @@ def search(
                 tried,
                 dataset,
                 draw_folder,
-                resume=resume and (draw_folder / runs.LAST).is_file(),
+                resume=(draw_folder / runs.LAST).is_file(),
                 init_from=init_from,
                 listener=listener,
                 hint=hint,
@@ -237,15 +241,6 @@ def search(
         raise SeqmodelError(f"every learning rate diverged; the last: {diverged}")
     for name in (runs.METRICS, runs.CURVE, runs.LAST, runs.BEST):
         write_file(folder / name, read_bytes(folder / runs.DRAWS / str(winner[0]) / name))
-
-
-def _write_start(config: Config, folder: Path, init_from: runs.Run | None) -> None:
-    """Write a search's starting point: its config, and the initial weights of all draws, if any."""
-    if init_from is not None:
-        start = replace(init_from, data_sha256=None, began_from=init_from.folder.resolve().name)
-        tensors, path = model_tensors(init_from.model), folder / runs.INIT / runs.BEST
-        save_checkpoint(path, tensors, start.to_json())
-    write_file(folder / runs.CONFIG, to_yaml(config).encode())
 
 
 def _check_rate(rate: float, folder: Path) -> None:

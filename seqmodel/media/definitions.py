@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from pkgutil import resolve_name
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self, TypeAlias, get_args
 
 from seqmodel.errors import UsageError
 from seqmodel.media.labels import KnownLabels, labels_of
@@ -55,7 +55,8 @@ class Option:
         return self.flag.replace("--", "--no-", 1)
 
 
-SPLITS = ("train", "valid", "test")
+SplitName = Literal["train", "valid", "test"]
+SPLITS: tuple[str, ...] = get_args(SplitName)
 SPLIT_NAMES = {
     **dict.fromkeys(("train", "training"), "train"),
     **dict.fromkeys(("valid", "validation", "val", "dev"), "valid"),
@@ -466,7 +467,6 @@ class Medium(Protocol):
     prepare_options: tuple[Option, ...]
     inspect_options: tuple[Option, ...] = ()
     listen_options: tuple[Option, ...] = ()
-    """Options of `inspect --listen`."""
     sample_options: tuple[Option, ...] = ()
     page_options: tuple[Option, ...] = ()
     """Those of `sample_options` that also apply to samples on report pages."""

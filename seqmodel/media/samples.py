@@ -48,7 +48,6 @@ class SampleRequest:
     options: Mapping[str, Any] = field(default_factory=dict)
     """Values of `Medium.sample_options`."""
     title: str = ""
-    """The title of a picture."""
     longest_piece: int | None = None
     """Frames in the longest training piece, if the model ends pieces itself."""
     temperature: float = 1.0

@@ -18,6 +18,8 @@ from seqmodel.errors import UsageError
 
 FULL_SCALE = 32768
 """The 16-bit level that would be 1.0; the highest actual level is one less."""
+LOUDEST = 1 - 1 / FULL_SCALE
+"""The highest sample of 16 bits."""
 
 HEADER_BYTES = 44  # of a WAV; its size field does not count the first 8
 MAX_SAMPLES = (2**32 - 1 - (HEADER_BYTES - 8)) // 2

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from seqmodel.data.dataset import MANIFEST, open_dataset
+from seqmodel.data.dataset import MANIFEST, damaged, open_dataset
 from seqmodel.errors import SeqmodelError
 from seqmodel.media.registry import medium_of, medium_of_file
 from seqmodel.outputs.registry import output_name
@@ -42,10 +42,8 @@ def inspect_dataset(path: Path, plot: Path | None) -> dict[str, Any]:
     try:
         medium.dataset_lines(manifest)  # values that are only shown are not checked elsewhere
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
-        raise SeqmodelError(
-            f"{path / MANIFEST} is damaged: its description of the dataset cannot be read; "
-            "run `seqmodel prepare` again"
-        ) from error
+        how = "its description of the dataset cannot be read"
+        raise SeqmodelError(damaged(path / MANIFEST, how)) from error
     more = medium.inspect_splits(splits, plot, str(path))
     return {"path": str(path), "kind": "dataset", **manifest, **more}
 

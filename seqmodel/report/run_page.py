@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from seqmodel.config import to_yaml
 from seqmodel.data.dataset import Dataset
 from seqmodel.errors import UsageError
+from seqmodel.evaluation.likelihood import FIGURES
 from seqmodel.media.registry import medium_of
 from seqmodel.media.samples import Progress, Sampling
 from seqmodel.media.words import duration_text, epochs_text, listed, plural, spaced
@@ -31,12 +32,6 @@ from seqmodel.sampling.sampler import Freeze, Sampler
 UNKNOWN = "\N{EN DASH}"
 TITLE = 60
 """In characters; if the names of several runs are longer, the title gives their number."""
-
-LABELS = {
-    "nats_per_frame": "nats per frame",
-    "nats_per_frame_skip_first": "first frames left out",
-    "piece_mean_nats_per_frame": "mean over pieces",
-}
 
 
 def run_page(
@@ -83,11 +78,29 @@ def _lead(name: str, group: Sequence[Subject]) -> str:
     nats, best = min(known, key=lambda entry: entry[0])
     first = "scores" if len(group) == 1 else "is the best of these runs: it scores"
     text = f"{best.name} {first} {nats:.4f} nats per frame on valid of {name}"
-    if "valid" not in best.splits:
-        return f"{text}."
-    trivial, figure = min(best.splits["valid"]["baselines"].items(), key=lambda entry: entry[1])
+    return text + beside_trivial(nats, best.splits.get("valid", {}).get("baselines", {}), ".4f")
+
+
+def beside_trivial(nats: float, baselines: Mapping[str, float], form: str) -> str:
+    """The end of a sentence on a model's nats per frame: what the best trivial model scores."""
+    if not baselines:
+        return "."
+    name, figure = min(baselines.items(), key=lambda entry: entry[1])
     verdict = "scores" if nats < figure else "is better, at"
-    return f"{text}; the best trivial model ({spaced(trivial)}) {verdict} {figure:.4f}."
+    return f"; the best trivial model ({spaced(name)}) {verdict} {figure:{form}}."
+
+
+def trivial_rows(
+    baselines: Mapping[str, Mapping[str, float]], columns: Sequence[str], form: str
+) -> list[parts.Row]:
+    """A row for each trivial model, given its nats per frame by split; other columns are empty."""
+    names = dict.fromkeys(name for models in baselines.values() for name in models)
+    rows = []
+    for name in names:
+        figures = (baselines.get(column, {}).get(name) for column in columns)
+        cells = ("" if nats is None else f"{nats:{form}}" for nats in figures)
+        rows.append(parts.Row((f"{spaced(name)} (trivial)", *cells), muted=True))
+    return rows
 
 
 def _section(
@@ -141,7 +154,9 @@ def _figures(group: Sequence[Subject]) -> parts.Table:
         cells = (scored.name, *(_nats(scored.nats(split)) for split in splits), *facts)
         best = frozenset(k for k, one in enumerate(splits, 1) if _is_best(scored, group, one))
         rows.append(parts.Row(cells, best, model_in_words(scored.run), series=scored.name))
-    rows += _baselines(group, splits, len(names))
+    # All runs scored on a dataset have the same ones.
+    trivial = {split: of["baselines"] for one in group for split, of in one.splits.items()}
+    rows += trivial_rows(trivial, names[1:], ".4f")
     return parts.Table(names, tuple(rows), "Nats per frame", tuple(_verdicts(group)))
 
 
@@ -149,19 +164,6 @@ def _is_best(scored: Subject, group: Sequence[Subject], split: str) -> bool:
     """Whether no other run in the group predicts the split better; False without others."""
     all_nats = [nats for one in group if (nats := one.nats(split)) is not None]
     return len(all_nats) > 1 and scored.nats(split) == min(all_nats)
-
-
-def _baselines(group: Sequence[Subject], splits: Sequence[str], width: int) -> list[parts.Row]:
-    """A row of `width` cells for each trivial model; all scored runs have the same ones."""
-    rows = []
-    for scored in group:
-        figures = {split: values["baselines"] for split, values in scored.splits.items()}
-        for name in dict.fromkeys(name for found in figures.values() for name in found):
-            cells = [f"{spaced(name)} (trivial)"]
-            cells += [_nats(figures.get(split, {}).get(name)) for split in splits]
-            cells += [""] * (width - len(cells))
-            rows.append(parts.Row(tuple(cells), muted=True))
-    return [*dict.fromkeys(rows)]
 
 
 def _verdicts(group: Sequence[Subject]) -> list[str]:
@@ -196,7 +198,8 @@ def _more_figures(group: Sequence[Subject]) -> parts.Table:
         for name, value in values.items()
         if isinstance(value, float) and name != "epoch"
     )
-    heads = ("run", "split", "pieces", "frames", *(LABELS.get(n, spaced(n)) for n in figures))
+    names = (FIGURES.get(figure, spaced(figure)).strip() for figure in figures)
+    heads = ("run", "split", "pieces", "frames", *names)
     rows = []
     for name, split, values in lines:
         counts = (f"{values['pieces']:,}", f"{values['frames']:,}")

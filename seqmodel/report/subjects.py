@@ -9,15 +9,13 @@ from typing import Any
 from seqmodel.data.dataset import Dataset
 from seqmodel.errors import SeqmodelError
 from seqmodel.evaluation.evaluate import evaluate
+from seqmodel.evaluation.likelihood import BATCH_SIZE
 from seqmodel.media.samples import Progress
 from seqmodel.outputs.registry import OUTPUTS, output_name
 from seqmodel.report.origin import short_path
 from seqmodel.report.page.parts import Curve
 from seqmodel.runs.folder import Run, load_run, read_metrics
 from seqmodel.unit_setting import unit_name
-
-BATCH = 32
-"""Pieces scored at once; affects the speed, not the figures."""
 
 
 @dataclass(frozen=True)
@@ -105,11 +103,9 @@ def score(subjects: Sequence[Subject], progress: Progress) -> list[Subject]:
         splits: dict[str, Mapping[str, Any]] = {}
         if dataset is not None:
             model = subject.run.model
-            model.to(model.choose_device("auto", BATCH))
+            model.to(model.choose_device("auto", BATCH_SIZE))
             for split in dataset.splits:
-                splits[split] = evaluate(
-                    subject.run, dataset, split, batch_size=BATCH, progress=report
-                )
+                splits[split] = evaluate(subject.run, dataset, split, progress=report)
                 done += splits[split]["frames"]
         scored.append(replace(subject, dataset=dataset, splits=splits, remark=remark))
     return scored

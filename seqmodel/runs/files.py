@@ -25,6 +25,8 @@ CONFIG, METRICS, CURVE = "config.yaml", "metrics.jsonl", "learning-curve.png"
 BEST, LAST = "best.safetensors", "last.safetensors"
 DRAWS = "draws"
 """The folder of a search's runs, numbered, within its own."""
+IN_EXPERIMENT, PAGE = "runs/*/*/*", "report.html"
+"""Where the folder that `seqmodel compare` wrote has its runs, and the page on all of them."""
 VALID_PIECES = "valid_pieces"
 """The key in a line of metrics for the number of scored pieces of valid, unless all were scored."""
 CARD = "README.md"
@@ -148,8 +150,11 @@ def checkpoint_of(folder: Path) -> Path:
         advice = "train one with `seqmodel train`"
         if (folder / DRAWS).is_dir():
             advice = f"{resume_command(folder)} continues its search"
-        for file in sorted(folder.glob(f"*/{BEST}"))[:1]:
-            advice = f"name a run in it, such as {file.parent}"
+        found = (*folder.glob(f"*/{BEST}"), *folder.glob(f"{IN_EXPERIMENT}/{BEST}"))
+        for file in sorted(found)[:1]:
+            page = folder / PAGE
+            or_page = f", or open {page}" * page.is_file()
+            advice = f"name a run in it, such as {file.parent}{or_page}"
         raise SeqmodelError(f"{folder} has no checkpoint ({BEST}); {advice}")
     return folder / LAST
 

@@ -308,7 +308,6 @@ def _is_run(folder: Path) -> bool:
 
 
 EVENTS = re.compile(r"events\.out\.tfevents\.\d+\.seqmodel")
-"""Names of TensorBoard's event files."""
 
 _FILES = "|".join([*map(re.escape, (CONFIG, METRICS, CURVE, BEST, LAST)), EVENTS.pattern])
 _OF_SEARCH = "|".join(map(re.escape, (DRAWS_INDEX, f"{INIT}/{BEST}")))

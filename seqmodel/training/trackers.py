@@ -21,9 +21,8 @@ class Tick:
 
     epoch: int
     done: int
-    """Frames processed in this pass."""
     total: int
-    """Frames in this pass."""
+    """Frames in this pass; `done` so far."""
     nats_per_frame: float | None
     """The training loss since the last look at valid; None while valid is scored."""
     frames_per_second: float = 0.0

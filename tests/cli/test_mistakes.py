@@ -89,7 +89,7 @@ eval {data} -> 1 {data} is a dataset: name a run that was trained on it
 eval {bad} -> 1 {bad} has no checkpoint (best.safetensors); name a run in it, such as {bad}/bad-m
 eval {bad}/changed -> 1 {bad}/changed/best.safetensors is damaged (cut short or changed)
     ... delete it to use {bad}/changed/last.safetensors, or train again
-eval {run} --split dev -> 2 --split must be train, valid or test, not 'dev'
+eval {run} --split dev -> 2 Invalid value for '--split': 'dev' ... 'valid', 'test'
 eval {run} --data {bad}/nope => 1 {bad}/nope: no such file or folder
 eval {run} --data {music} --split test -> 2 --split and --data {music}, which is not a dataset,
 eval {run} --data {music} --samples 3 -> 2 --samples and --data {music}, which is not a dataset,
@@ -178,7 +178,7 @@ sample o.wav --seconds 268435.5 --run {audio_run} -> 2 --seconds asks for more t
 sample o.flac --length 214748363 --run {audio_run} -> 2 --length asks for more than
 sample o.wav --length 214748362 --prime {bad}/fine.wav --include-prime --run {audio_run}
     -> 2 --include-prime asks for more than the 2,147,483,629 samples of the longest WAV
-sample o.wav --temperature inf --run {audio_run} -> 2 --temperature must be finite, not inf
+sample o.wav --temperature inf --run {audio_run} -> 2 --temperature must be at most 100
 sample o.wav --length 800000 --tempo 60 --run {run} -> 2 the music lasts 55:33:20, and
 sample o.mp3 --seconds 48696 --run {run} -> 2 the music lasts 13:31:36, and the longest WAV
 sample o.wav --length 389558 --prime {bad}/p.mid --include-prime --run {run}
@@ -236,6 +236,7 @@ compare {data} --set epochs -> 2 --set takes KEY=VALUE, not 'epochs'
 compare {bad}/one-data -> 1 {bad}/one-data has no pieces in valid, which training needs:
 compare {data} --preset best -> 2 --preset must be one of default, paper, not 'best'
 compare {data} --status -> 1 results/data holds no experiment
+compare {data} --status --storage sqlite:///new.db -> 1 data has not begun
 compare {data} --storage //me:secret@host/x -> 2 --storage is not a database URL, such as
 compare {data} --storage postgresql://me:s@cret@host/x -> 2 --storage is not a database URL,
 compare {data} --storage postgresql:///me:secret@host/x -> 2 --storage is not a database URL,
@@ -248,6 +249,8 @@ export {run} page.htm -> 2 the suffix of page.htm must be one of .html, .onnx, .
 export {run} {bad}/there.html -> 1 {bad}/there.html already exists; add --force to replace it
 export {audio_run} {bad}/there.html --tempo 60 => 2 --tempo is for music, and {audio_run}
 report {bad}/nope --out {bad}/there.html -> 1 there is no run {bad}/nope
+report {bad}/compared -> 1 {bad}/compared has no checkpoint (best.safetensors); name a run in it,
+    ... such as {bad}/compared/runs/tiny/gru/trial-0, or open {bad}/compared/report.html
 eval {bad}/nope --plot {run}/learning-curve.png => 1 there is no run {bad}/nope
 inspect {bad}/p.mid --verify --plot {run}/learning-curve.png -> 2 --verify is for datasets and runs,
 export {run} page.html --temperature 0.93
@@ -370,6 +373,8 @@ def bad(tmp_path_factory, data, run):
     (gnu / "config.yaml").write_text(settings.replace("unit: lstm", "unit: gnu"))
     (thesis / "notes").mkdir()
     (thesis / "notes" / "thesis.tex").write_text("years of work")
+    shutil.copytree(run, bad / "compared/runs/tiny/gru/trial-0")
+    (bad / "compared/report.html").touch()
     return bad
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import safetensors.numpy
 import torch
+from calling import call_ok
 from noise import in_memory
 from refusals import refused
 from scipy import optimize, special, stats
@@ -140,14 +141,16 @@ def test_scores_are_taken_without_dropout_and_the_mode_is_restored(
 
 
 def test_silence_predicted_as_silence_has_accuracy_0_and_no_error(tmp_path, write_dataset, run):
-    """A split of one-frame pieces is no error either: without first frames its score is 0."""
+    """A split of one-frame pieces is no error either: without first frames it has no score."""
     silent = write_dataset(tmp_path, {"valid": [np.zeros((4, 88), np.uint8)]})
     model = copy.deepcopy(run.model)
     torch.nn.init.constant_(model.output.linear.bias, -30)
     scores = likelihood(model, silent["valid"])
     assert scores.figures | {"accuracy": 0, "precision": 0, "recall": 0} == scores.figures
     one = write_dataset(tmp_path / "one", {"valid": [np.ones((1, 88), np.uint8)] * 2})
-    assert likelihood(run.model, one["valid"]).to_json()["nats_per_frame_skip_first"] == 0
+    assert "nats_per_frame_skip_first" not in likelihood(run.model, one["valid"]).to_json()
+    said = call_ok("eval", run.folder, "--data", tmp_path / "one").out
+    assert ("nats per frame " in said, "first frames" in said) == (True, False)
 
 
 def test_all_processes_of_a_group_report_progress_equally_often(run, dataset):

@@ -86,6 +86,7 @@ def test_a_killed_process_is_replaced_and_all_outlive_their_server(task, kills):
 
     assert run(task, take) == ["trial-0", "seed-0", "seed-1"]
     assert kills.read_text() == "0"
+    assert [lock.name for lock in (task.folder / "locks").iterdir()] == ["queue"]
     # What `--status` tells of runs on other hosts.
     studies = Studies.load(open_storage(task.folder, None), "e")
     trials = studies.trials(studies.plan.cells()[0]).runs()

@@ -26,7 +26,7 @@ from seqmodel.experiment.plan import (
     sources_of,
     variants_of,
 )
-from seqmodel.experiment.search import _suggest, next_rates, paper_rates, search
+from seqmodel.experiment.search import _suggest, begin_search, next_rates, paper_rates, search
 from seqmodel.runs import folder as runs
 from seqmodel.runs.folder import load_run, read_metrics
 from seqmodel.training import loop
@@ -82,15 +82,10 @@ def test_a_stopped_search_ends_as_if_never_stopped(config, dataset, tmp_path, fi
 
         # To resume the draw would lose the search.
         with pytest.raises(InterruptError, match=f"--resume --run {run}`$"):
-            search(
-                *(config, dataset, run),
-                resume=run.is_dir(),
-                listener=Listener(tick=tick),
-                stop=stop,
-            )
+            search(config, dataset, run, listener=Listener(tick=tick), stop=stop)
         assert not (run / runs.BEST).exists()
     assert len(read_metrics(run / "draws" / "0")) == 1
-    search(config, dataset, run, resume=True)
+    search(config, dataset, run)
     assert left(run) == left(finished)
 
 
@@ -183,15 +178,15 @@ def test_a_bracket_resumes_after_kills(by_bracket, dataset, tmp_path, whole_brac
         with monkeypatch.context() as patch:
             patch.setattr(loop.Trainer, method, killed)
             with pytest.raises(KeyboardInterrupt):
-                search(by_bracket, dataset, run, resume=run.is_dir())
-    search(by_bracket, dataset, run, resume=True)
+                search(by_bracket, dataset, run)
+    search(by_bracket, dataset, run)
     assert left(run) == left(whole_bracket)
     assert all((draw / runs.CURVE).is_file() for draw in (run / "draws").iterdir())
 
 
 def test_resuming_a_finished_search_changes_nothing(config, dataset, finished):
     before, ticks = left(finished), []
-    search(config, dataset, finished, listener=Listener(tick=ticks.append), resume=True)
+    search(config, dataset, finished, listener=Listener(tick=ticks.append))
     assert left(finished) == before
     assert not ticks
 
@@ -203,16 +198,18 @@ def test_every_draw_starts_from_the_weights_of_init_from(
     start = load_run(run_folder)
     options = {"learning_rate_draws": 2, "epochs": 1, "seed": start.config.seed + 1}
     config = make_config(end=True, hidden=7, **options)
-    search(config, dataset, tmp_path / "whole", init_from=start)
+    begin_search(config, dataset, tmp_path / "whole", start)
+    search(config, dataset, tmp_path / "whole")
     for k in range(2):
         (line,) = read_metrics(tmp_path / "whole" / "draws" / str(k))
         best = read_metrics(run_folder)[start.epoch - 1]["valid_nats_per_frame"]
         assert line["valid_nats_per_frame"] == pytest.approx(best, rel=0.05)
     stop = StopRequest()
     stop.signal = 2  # at the first update of the first draw
+    begin_search(config, dataset, tmp_path / "run", start)
     with pytest.raises(InterruptError):
-        search(config, dataset, tmp_path / "run", stop=stop, init_from=start)
-    search(config, dataset, tmp_path / "run", resume=True)
+        search(config, dataset, tmp_path / "run", stop=stop)
+    search(config, dataset, tmp_path / "run")
     assert left(tmp_path / "run") == left(tmp_path / "whole")
 
 
@@ -294,13 +291,13 @@ def test_a_search_whose_settings_changed_is_not_resumed(by_bracket, dataset, tmp
     with pytest.raises(InterruptError):
         search(by_bracket, dataset, run, stop=stop)
     for change in ({"seed": 9}, {"hidden": 6}):
-        changed = partial(search, replace(by_bracket, **change), dataset, run, resume=True)
+        changed = partial(search, replace(by_bracket, **change), dataset, run)
         refused(changed, "was trained with ")
     path = run / "draws" / "0" / runs.CONFIG
     text = path.read_text()
     assert "learning_rate: 0.01\n" in text
     path.write_text(text.replace("learning_rate: 0.01\n", "learning_rate: 0.5\n"))
-    again = partial(search, by_bracket, dataset, run, resume=True)
+    again = partial(search, by_bracket, dataset, run)
     refused(again, "draws/0 has a learning rate of 0.5, where the")
 
 

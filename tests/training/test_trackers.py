@@ -146,7 +146,7 @@ def test_each_run_of_a_search_has_a_curve_of_its_own(dataset, make_config, tmp_p
     """Also where it is resumed."""
     config = make_config(bracket_trials=2, epochs=1, unit="gru")
     for _ in range(2):  # as if it were resumed
-        search(config, dataset, tmp_path, trackers=TRACKERS, resume=(tmp_path / "draws").is_dir())
+        search(config, dataset, tmp_path, trackers=TRACKERS)
     draws = sorted((tmp_path / "draws").iterdir())
     assert len(draws) == 2
     for draw in draws:

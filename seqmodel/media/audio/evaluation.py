@@ -40,7 +40,7 @@ from seqmodel.media.definitions import (
     PieceSet,
 )
 from seqmodel.media.samples import comparison_lines
-from seqmodel.media.sound import FULL_SCALE, flac_bytes, to_levels
+from seqmodel.media.sound import FULL_SCALE, LOUDEST, flac_bytes, to_levels
 
 # ---- baselines -----------------------------------------------------------------------------------
 
@@ -87,7 +87,6 @@ def _samples(pieces: Pieces) -> Iterator[Floats]:
 
 
 TAIL_CUTOFF = 1e9
-"""Where the tails are cut off."""
 
 
 def _level_bounds(samples: Floats, frame: FrameDefinition) -> tuple[Floats, Floats]:
@@ -97,7 +96,7 @@ def _level_bounds(samples: Floats, frame: FrameDefinition) -> tuple[Floats, Floa
         level = np.searchsorted(mu_law.BOUNDARIES, samples, side="right")
         return ends[level], ends[level + 1]
     low = np.where(samples <= -1.0, -TAIL_CUTOFF, samples - LEVEL_WIDTH / 2)
-    return low, np.where(samples >= 1 - LEVEL_WIDTH, TAIL_CUTOFF, samples + LEVEL_WIDTH / 2)
+    return low, np.where(samples >= LOUDEST, TAIL_CUTOFF, samples + LEVEL_WIDTH / 2)
 
 
 def _nats_of_levels(lower: Floats, upper: Floats, log_cdf: Callable[[Floats], Floats]) -> float:
@@ -226,7 +225,7 @@ class Statistics(Measurements):
 
 
 def measure(
-    recordings: Iterable[Iterable[NDArray[np.float32]]], rate: int, clip_level: float = 1 - 2**-15
+    recordings: Iterable[Iterable[NDArray[np.float32]]], rate: int, clip_level: float = LOUDEST
 ) -> Statistics:
     """Measure recordings, each in blocks (n,) of finite samples in [-1, 1); at least one.
 

@@ -13,7 +13,7 @@ from seqmodel.media.audio import mu_law
 from seqmodel.media.audio.medium import CLIP_SECONDS, CONTEXT, FRAME_SIZE
 from seqmodel.media.definitions import FrameDefinition, Pieces
 from seqmodel.media.labels import LABELS, KnownLabels, known_labels_of
-from seqmodel.media.sound import FULL_SCALE, to_levels
+from seqmodel.media.sound import FULL_SCALE, LOUDEST, to_levels
 from seqmodel.media.words import plural
 from seqmodel.plain import Fields
 
@@ -124,7 +124,7 @@ class AudioFrames(FrameDefinition):
 
     @property
     def full_scale(self) -> float:
-        return float(mu_law.SAMPLES[-1]) if self.dtype == "mu-law" else 1 - 1 / FULL_SCALE
+        return float(mu_law.SAMPLES[-1]) if self.dtype == "mu-law" else LOUDEST
 
     @property
     def pause_level(self) -> int:

@@ -15,7 +15,7 @@ from seqmodel.media.audio.reader import Recording
 from seqmodel.media.definitions import FrameDefinition, Pieces
 from seqmodel.media.input import naming
 from seqmodel.media.samples import Picture
-from seqmodel.media.sound import FULL_SCALE
+from seqmodel.media.sound import LOUDEST
 from seqmodel.media.words import plural
 from seqmodel.plots import ACCENT, PRIMARY, caption, png_bytes, wide_figure, write_lines
 
@@ -151,8 +151,6 @@ def decibels(power: NDArray[np.float64]) -> NDArray[np.float64]:
 
 # ---- inspection ----------------------------------------------------------------------------------
 
-CLIP_LEVEL = 1 - 1 / FULL_SCALE
-"""A sample from this level on is as loud as 16 bits allow."""
 BINS = 201
 """Bins in a histogram of samples; odd, so that silence is in the middle of one."""
 
@@ -166,7 +164,7 @@ def inspect_audio(path: Path, _: Mapping[str, Any], plot: Path | None) -> dict[s
             for block in recording.blocks():
                 samples += len(block)
                 size = np.abs(block)
-                clipped += int((size >= CLIP_LEVEL).sum())
+                clipped += int((size >= LOUDEST).sum())
                 peak = max(peak, float(size.max()))
                 squares += float(np.square(block, dtype=np.float64).sum())
         if plot is not None:

@@ -19,8 +19,6 @@ USUAL_RATE, HIGH_RATE = 16_000, 24_000
 `sample` that fewer help."""
 
 SAMPLE_SECONDS = 2.0
-"""The length of a sampled piece."""
-
 
 SUFFIXES = frozenset(
     {".wav", ".wave", ".bwf", ".rf64", ".w64", ".flac", ".ogg", ".oga", ".opus", ".mp3", ".mp2"}
