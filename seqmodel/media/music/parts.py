@@ -215,7 +215,7 @@ def part_of(part: dict[str, Any], names: Sequence[str]) -> int:
     """Which of the `names` one of `parts_of` a file belongs to, from 1; 0 for none.
 
     Its own name, else the first that occurs as a word, or its plural, in its name or in that of
-    its first instrument or the instrument's family, else `OTHER`.
+    its first instrument or the instrument's family, else `OTHER`. A bass drum is no bass.
     """
     wanted = [name.casefold() for name in names]
     instrument = INSTRUMENTS[part["programs"][0] - 1] if part["programs"] else ""
@@ -226,7 +226,8 @@ def part_of(part: dict[str, Any], names: Sequence[str]) -> int:
         (f"{_family(part)}, {instrument}", f".*{WORD}"),
     ):
         for number, name in enumerate(wanted, 1):
-            if name != OTHER and re.match(pattern.format(re.escape(name)), text):
+            fits = name != OTHER and (part["programs"] or name not in ROLES)
+            if fits and re.match(pattern.format(re.escape(name)), text):
                 return number
     return wanted.index(OTHER) + 1 if OTHER in wanted else 0
 

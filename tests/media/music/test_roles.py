@@ -131,6 +131,9 @@ def test_drums_and_percussion_have_no_role(tmp_path):
     assert parts(tmp_path / "a.mid", tracks) == ["other", "other", "melody", "bass"]
     assert parts(tmp_path / "a.mid", tracks[:1]) == ["other"]
     assert parts(tmp_path / "a.mid", tracks, "bass,drums") == ["drums", "other", "other", "bass"]
+    kick = ("Bass drum", kicks, 0, DRUMS)
+    assert parts(tmp_path / "a.mid", [kick, ("", TUNE)], "bass,drums") == ["drums", "other"]
+    assert parts(tmp_path / "a.mid", [kick, ("", TUNE)], "bass,bass drum")[0] == "bass drum"
 
 
 def test_of_equals_the_first_has_the_role(tmp_path):
