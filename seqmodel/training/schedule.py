@@ -11,8 +11,8 @@ from seqmodel.model.build import meta_model
 from seqmodel.model.sequence import SequenceModel
 
 MIN_UPDATES = {"epochs": 800, "patience": 200}
-"""The fewest updates in the default of each. Epochs that suit a large folder make too few of a small
-one, whose model would predict worse than counting (docs/results/tied-model.md, "Small folders")."""
+"""The fewest updates in the default of each. The epochs that suit a large folder make too few of a
+small one, which would be predicted worse than by counting (docs/results/tied-model.md)."""
 LOOK_WORK = 5e12
 """Weights times unit steps between two looks. This gives a number of updates that is the same on
 any machine, so that the same seed keeps the same best."""
