@@ -13,8 +13,8 @@ from torch import Tensor
 
 from seqmodel.kernels.code.emit import vector_lanes
 from seqmodel.kernels.code.jit import compiled_once
-from seqmodel.kernels.code.language import copy, side_by_side, unrolled
-from seqmodel.kernels.run.calls import ITEMSIZE, Arena, text_call
+from seqmodel.kernels.code.language import copy, independent, side_by_side, unrolled
+from seqmodel.kernels.run.calls import ITEMSIZE, Arena, kernel_call
 from seqmodel.kernels.run.signature import NEW, THREADS, Array, KernelFields, Signature
 from seqmodel.kernels.run.threads import Kernel, compile_text, run, thread_count
 from seqmodel.model.encoder import CompiledInputs
@@ -85,7 +85,7 @@ def sound_call(predictors: Predictors, known: TrainingStatistics, arena: Arena) 
     """The same for one sample of one piece, in float64."""
     sample, x = arena.take(1), arena.take(1, predictors.input_size)
     memory, kernel = arena.take(1, predictors.memory_size), _kernel(predictors, torch.float64, 1)
-    call = text_call(
+    call = kernel_call(
         kernel, T=1, B=1, samples=sample.reshaped(1, 1), kept=memory, known=known.packed(),
         strengths=known.strengths(),
         x=x.reshaped(1, *x.shape), threads=1,
