@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from seqmodel.kernels.code.language import unrolled
+from seqmodel.kernels.code.language import independent, unrolled
 
 SOUNDING = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48)
 """The note has sounded for at least this many frames since it was last struck."""
@@ -44,19 +44,15 @@ def unchanged_before(piece: NDArray[np.uint8], D: int) -> NDArray[np.int64]:
 
 def count_ages(frame: Any, ages: Any, D: Any, onsets: bool) -> None:
     """Add a frame of zeros and ones to a piece's `ages`. A text of `kernels.code.language`."""
-    ages[D] += 1
-    for n in range(D):
+    changes = 0
+    for n in independent(D):
         age = ages[n]
-        if frame[n] != 0:
-            restruck = frame[D + n] != 0 if onsets else False
-            ages[n] = 1 if age <= 0 or restruck else age + 1
-            if ages[n] == 1:
-                ages[D] = 1
-        elif age > 0:
-            ages[n] = -1
-            ages[D] = 1
-        elif age < 0:
-            ages[n] = age - 1
+        sounds = frame[n] != 0
+        begins = sounds and (age <= 0 or (frame[D + n] != 0 if onsets else False))
+        ends = age > 0 and not sounds
+        changes += begins or ends
+        ages[n] = 1 if begins else -1 if ends else age + (age > 0) - (age < 0)
+    ages[D] = 1 if changes > 0 else ages[D] + 1
 
 
 def write_ages(out: Any, ages: Any, n: Any, D: Any) -> None:

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from seqmodel.kernels.code.language import clear
+from seqmodel.kernels.code.language import clear, independent
 from seqmodel.kernels.run.signature import Array, Signature
 from seqmodel.kernels.run.threads import Kernel, compile_text
 from seqmodel.media.marks import Levels
@@ -156,7 +156,7 @@ def begin_frame(f: Any, levels: Any, memory: Any) -> None:
     """Weaken what is nearby; count for each name its notes that are held into the frame."""
     nearby = memory[f.M - f.S * f.P :]
     for span in range(f.S):
-        for k in range(f.P):
+        for k in independent(f.P):
             nearby[span * f.P + k] = f.kept[span] * nearby[span * f.P + k] + TINY
     piece = memory[OF_NOTES * f.D :]
     piece[FRAMES] += 1
@@ -164,7 +164,7 @@ def begin_frame(f: Any, levels: Any, memory: Any) -> None:
     piece[COUNT] = 0.0
     for g in range(f.G):
         held = 0
-        for n in range(f.D):
+        for n in independent(f.D):
             held += (levels[n] == HELD) * (memory[n] == float(g + 1))
         piece[OF_PIECE + (OF_NAME + f.D) * g + SOUNDING] = float(held)
 
@@ -231,7 +231,7 @@ def write_above(f: Any, to: Any, levels: Any, n: Any) -> None:
     """Whether notes above note `n` are struck, how far above it the next one is, and how many."""
     nearest = f.D
     count = 0
-    for m in range(f.D):
+    for m in independent(f.D):
         above = (m > n) * begins(levels[m])
         count += above
         nearest = min(nearest, m if above else f.D)
@@ -244,9 +244,9 @@ def write_part(f: Any, to: Any, parts: Any, part: Any) -> None:
     """The last level in a part (from 1 on), one-hot, and log odds of each level beside 1 / L."""
     of_part = parts[(1 + f.L) * (part - 1) :]
     total = 1.0
-    for level in range(f.L):
+    for level in independent(f.L):
         total += of_part[1 + level]
-    for level in range(f.L):
+    for level in independent(f.L):
         to[f.L + level] = log((1.0 + f.L * of_part[1 + level]) / total)
     if of_part[0] > 0:
         to[int(of_part[0]) - 1] = 1.0
@@ -277,7 +277,7 @@ def add_level(f: Any, memory: Any, level: Any, n: Any, part: Any) -> None:
     value = f.loud[level]
     memory[n] = float(level)
     memory[f.D + n] = piece[FRAMES]
-    for m in range(f.D):
+    for m in independent(f.D):
         away = max(m - n, n - m)
         memory[2 * f.D + m] += f.rates[away] * (value - memory[2 * f.D + m])
         memory[3 * f.D + m] += f.rates[f.D + away] * (value - memory[3 * f.D + m])
@@ -298,19 +298,19 @@ def add_level(f: Any, memory: Any, level: Any, n: Any, part: Any) -> None:
             of_name[LAST_NOTE] = float(n)
             of_name[LAST_FRAME] = piece[FRAMES]
             of_name[SOUNDING] += 1.0
-        for m in range(f.D):
+        for m in independent(f.D):
             away = max(m - n, n - m)
             of_name[OF_NAME + m] += f.rates[away] * (struck - of_name[OF_NAME + m])
     if part > 0:
         of_part = piece[OF_PIECE + (OF_NAME + f.D) * f.G + (1 + f.L) * (part - 1) :]
-        for other in range(f.L):
+        for other in independent(f.L):
             of_part[1 + other] *= FORGETTING
         of_part[level] += 1.0
         of_part[0] = float(level)
     for span in range(f.S):
         nearby = memory[f.M - (f.S - span) * f.P :]
         for reach in range(RANGE):
-            for m in range(f.D):
+            for m in independent(f.D):
                 weight = f.nearness[reach * f.D + max(m - n, n - m)]
                 nearby[2 * reach * f.D + m] += weight
                 nearby[(2 * reach + 1) * f.D + m] += weight * value

@@ -14,7 +14,7 @@ from seqmodel.config import Config
 from seqmodel.data.dataset import Split
 from seqmodel.kernels.code.language import clear, copy, unrolled
 from seqmodel.kernels.device import for_kernels, one_thread
-from seqmodel.kernels.run.calls import ITEMSIZE, Arena, text_call
+from seqmodel.kernels.run.calls import ITEMSIZE, Arena, kernel_call
 from seqmodel.kernels.run.signature import NEW, Array, Signature
 from seqmodel.kernels.run.threads import Kernel, compile_text, run, thread_count
 from seqmodel.media.definitions import FrameDefinition
@@ -214,7 +214,7 @@ class NoteEncoder(nn.Module, Encoder):
         past, x = arena.take(C), arena.take(D, self.input_size)
         memory = arena.take(1, self._memory_size, dtype=torch.int64) if self._memory_size else None
         changed = arena.take(1)
-        call = text_call(
+        call = kernel_call(
             self._kernel(ITEMSIZE), **self._fields(1, 1, memory, torch.float64),
             frames=past.reshaped(1, 1, C), x=x.reshaped(1, *x.shape),
             work=arena.take(1, 2 * D + 6 * OCTAVE), changed=changed.reshaped(1, 1),

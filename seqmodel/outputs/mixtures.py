@@ -7,6 +7,7 @@ from typing import Any
 
 from seqmodel.kernels.code.emit import Emitter
 from seqmodel.kernels.code.vectors import Vector
+from seqmodel.kernels.run.signature import of_thread
 
 WORK = "4 * K * LANES"
 """The scratch space of likelihoods of mixtures, in numbers."""
@@ -30,8 +31,7 @@ class Mixture:
         """
         self.e, self.rows, self.count, self.components = e, rows, count, f["K"]
         self.outputs, self.bias = e.offset(f["slope"], e.mul(r, f["N"])), f["bias"]
-        size = e.padded(e.mul(self.components, 4 * e.lanes))
-        self.work = e.offset(f["work"], e.mul(f["thread"], size))
+        self.work = of_thread(e, f, "work", f["thread"])
 
     def nats(
         self,

@@ -10,7 +10,7 @@ from texts import SIZE, programs, text_of
 
 from seqmodel.export.onnx.graph import DOUBLE, INT64, IR_VERSION, OPSET, Graph
 from seqmodel.export.onnx.texts import Array, Number, View, add_text
-from seqmodel.kernels.code.language import clear
+from seqmodel.kernels.code.language import clear, independent, unrolled
 
 
 def run_as_graph(text, k, x, *constants, instead=None):
@@ -51,7 +51,7 @@ def check(text, seed=0):
 @settings(max_examples=60, deadline=None, phases=(Phase.explicit, Phase.generate))
 @given(source=programs(bits=False), seed=st.integers(0, 99))
 def test_random_programs_give_the_same_by_python_and_as_nodes(source, seed, tmp_path_factory):
-    """Guards operators, branches, and which steps of a loop may be computed side by side."""
+    """Guards operators, branches and loops."""
     check(text_of(source, tmp_path_factory.mktemp("text")), seed)
 
 
@@ -160,6 +160,48 @@ def test_they_give_the_same_where_steps_depend_on_each_other(text):
     check(text)
 
 
+def side_by_side(k, x, count):
+    """Steps with names, stores, branches and calls of their own, and what is reduced over them."""
+    most = x[0]
+    above = 0
+    half = 2.0
+    for n in independent(count):
+        half = x[n] * 0.5
+        most = max(most, half)
+        if x[n] > 0.0:
+            above += 1
+            x[n] = half
+        elif k[n] > 0:
+            k[n] = k[n] * 2
+        for m in unrolled(2):
+            k[n] += m + n
+    least = 9.0
+    for n in independent(1, count, 2):
+        own = x[n:]
+        least = min(least, own[0] + k[n - 1])
+    for n in independent(count - 1, count):
+        x[n] = 1.0
+    x[0] = most + least
+    return 0
+
+
+def test_independent_steps_give_the_same():
+    check(side_by_side)
+
+
+def test_independent_steps_are_one_value_however_many():
+    """Unrolled, the graph of a mark would have thousands of nodes for each note."""
+    sizes = list[int]()
+    for count in (2, SIZE):
+        g = Graph()
+        x = Array(g, g.input("x", [1, SIZE], DOUBLE), [SIZE])
+        k = Array(g, g.input("k", [1, SIZE], INT64), [SIZE], INT64)
+        add_text(g, side_by_side, View(k), View(x), count)
+        g.output("new", x.all(), 1, SIZE, kind=DOUBLE)
+        sizes.append(len(g.to_proto("text").node))
+    assert sizes[1] <= sizes[0]
+
+
 def array_twice(k, x, count):
     y = x
     if k[0] > 0:
@@ -192,6 +234,21 @@ def unknown_bound(k, x, count):
     return 0
 
 
+def loop_within_steps(k, x, count):
+    for n in independent(count):
+        for m in range(count):
+            x[n] += x[m]
+    return 0
+
+
+def sum_in_a_branch(k, x, count):
+    above = 0
+    for n in independent(count):
+        if x[n] > 0.0:
+            above += 1
+    return above
+
+
 ERRORS = {
     array_twice: "y is an array and is assigned twice",
     out_of_range: "the index is out of range",
@@ -199,6 +256,8 @@ ERRORS = {
     real_remainder: "a real stands where an integer is needed",
     replaced: "add_one cannot depend on a condition",
     unknown_bound: "a loop in a graph has constant bounds",
+    loop_within_steps: "a loop is within independent steps",
+    sum_in_a_branch: "above has no value here",
 }
 
 

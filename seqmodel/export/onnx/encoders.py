@@ -14,7 +14,7 @@ import torch
 
 from seqmodel.export.onnx.graph import DOUBLE, FLOAT, INT64, Graph, Step, Symbol
 from seqmodel.export.onnx.texts import Array, Number, View, add_text
-from seqmodel.model.ages import SILENT, SOUNDING, UNCHANGED
+from seqmodel.model.ages import SILENT, SOUNDING, UNCHANGED, count_ages
 from seqmodel.model.bars import SIGNATURE, write_position
 from seqmodel.model.clock import MAX_HELD
 from seqmodel.model.echo import MAX_LENGTH, REACH_BACK, STEPS
@@ -184,15 +184,13 @@ def _ages(g: Graph, encoder: NoteEncoder, frames: Symbol) -> tuple[Symbol, Symbo
     D = encoder.rows
 
     def body(age: Symbol, unchanged: Symbol, frame: Symbol) -> Step:
-        was_sounding, begins = age > 0.0, age <= 0.0
-        if encoder.onsets:
-            begins = begins | (frame[D:] > 0.0)
-        ends = g("Where", was_sounding, -1.0, age - g.cast(age < 0.0, FLOAT))
-        now = g("Where", frame[:D] > 0.0, g("Where", begins, 1.0, age + 1.0), ends)
-        changed = g("Equal", now, 1.0) | (g("Equal", now, -1.0) & was_sounding)
-        still = g("Equal", g.sum(g.cast(changed, FLOAT), 0), 0.0)
-        after = g("Where", still, unchanged, 0.0) + 1.0
-        return [now, after], [now, after, unchanged]
+        before = g.cast(g.unsqueeze(g.concat([age, unchanged], 0), 0), INT64)
+        ages = Array(g, before, [D + 1], INT64)
+        read = Array(g, g.cast(g.unsqueeze(frame, 0), DOUBLE), [2 * D if encoder.onsets else D])
+        add_text(g, count_ages, View(read), View(ages), D, encoder.onsets)
+        after = g.cast(g.squeeze(ages.all(), 0), FLOAT)
+        new = after[:D], after[D:]
+        return new, [*new, unchanged]
 
     shapes = {"ages": [D], "unchanged": [1]}
     age, after, before = g.with_states(shapes, lambda states: g.scan(body, states, [frames]))

@@ -1,9 +1,9 @@
 """Texts of `kernels.code.language` as nodes: the functions that kernels are compiled from.
 
-A text's number is a value (rows, 1). If no step of a loop over `range` reads what another writes,
-all are computed side by side, as values (rows, n) of n steps; sums over them, minima and maxima are
-reduced. Other loops are unrolled. So their bounds must be constants. Both branches of an `if` are
-computed, and what they assign or store is chosen. Reals are float64.
+A text's number is a value (rows, 1). The steps of a loop over `independent` are computed side by
+side, as values (rows, n) of n steps; sums over them, minima and maxima are reduced. Other loops are
+unrolled. So their bounds must be constants. Both branches of an `if` are computed, and what they
+assign or store is chosen. Reals are float64.
 """
 
 import ast
@@ -11,7 +11,7 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import accumulate, combinations
+from itertools import accumulate
 from math import exp, log
 from typing import Any, NamedTuple
 
@@ -24,7 +24,6 @@ from seqmodel.kernels.code.language import (
     Translation,
     clear,
     copy,
-    parsed,
     side_by_side,
 )
 
@@ -163,14 +162,14 @@ class _Nodes(Translation):
         self._where = outer
 
     def loop(self, node: ast.For, name: str, start: Any, stop: Any, step: int) -> None:
-        if not self.is_constant(start, stop):
-            self.fail(node, "a loop in a graph has constant bounds")
-        steps = range(start, stop, step)
-        self.bound[name] = Known(np.array(steps, np.int64))
-        own = self._independent(node) if len(steps) > 1 else None
-        if own is None:
+        self.unroll(node, name, self._steps_of(node, start, stop, step))
+
+    def independent_loop(self, node: ast.For, name: str, start: Any, stop: Any, step: int) -> None:
+        steps = self._steps_of(node, start, stop, step)
+        if len(steps) <= 1:
             self.unroll(node, name, steps)
             return
+        before, self.bound[name] = {*self.bound}, Known(np.array(steps, np.int64))
         for statement in node.body:
             if (reduced := _reduction(statement)) is None:
                 self.statement(statement)
@@ -178,61 +177,15 @@ class _Nodes(Translation):
                 total, function, term = reduced
                 value = self._reduced(function, self.value(term), len(steps))
                 self.assign(node, total, self.binary(node, function, self.bound[total], value))
-        for each in own:
-            self.bound[each] = _last(self.bound[each])
+        for own in [n for n, one in self.bound.items() if n not in before or _steps(one) > 1]:
+            del self.bound[own]
 
-    def _independent(self, loop: ast.For) -> set[str] | None:
-        """The names assigned in a loop, if its steps are independent but for reductions."""
-        read, own, written, totals = set[str](), set[str](), set[str](), dict[str, Any]()
-        for statement in loop.body:
-            match statement:
-                case ast.Assign() | ast.AugAssign() if reduced := _reduction(statement):
-                    total, function, term = reduced
-                    if totals.setdefault(total, function) is not function:
-                        return None
-                    read |= _names(term)
-                case ast.Assign(targets=[ast.Name(id=target)], value=value):
-                    read |= _names(value)
-                    if target in read:
-                        return None
-                    own.add(target)
-                case (
-                    ast.Assign(targets=[ast.Subscript(value=ast.Name(id=array))])
-                    | ast.AugAssign(target=ast.Subscript(value=ast.Name(id=array)))
-                ):
-                    written.add(array)
-                    read |= _names(statement)
-                case _:
-                    return None
-        apart = totals.keys().isdisjoint(read | own) and self._apart(loop, own, written)
-        return own if apart else None
-
-    def _apart(self, loop: ast.For, own: set[str], written: set[str]) -> bool:
-        """Whether each step reads and writes elements of its own in the arrays that are written."""
-        views = {name: view for name, view in self.bound.items() if isinstance(view, View)}
-        if not written <= views.keys() - own:
-            return False
-        arrays, nodes = {id(views[name].array) for name in written}, list(ast.walk(loop))
-        names = [each.id for each in nodes if isinstance(each, ast.Name) and each.id in views]
-        elements = [
-            each for each in nodes
-            if isinstance(each, ast.Subscript) and isinstance(each.value, ast.Name)
-            and each.value.id in written and not isinstance(each.slice, ast.Slice)
-        ]  # fmt: skip
-        # Neither under another name nor as a whole.
-        if len(arrays) < len(written) or len(elements) < sum(
-            id(views[name].array) in arrays for name in names
-        ):
-            return False
-        places = dict[str, set[int]]()
-        for element in elements:
-            place = None if _names(element.slice) & own else self.value(element.slice)
-            if not isinstance(place, Known) or not _range(place)[2]:
-                return False
-            places[ast.unparse(element)] = set(place.values.tolist())
-        calls = (self.value(each.func) for each in nodes if isinstance(each, ast.Call))
-        meet = any(a & b for a, b in combinations(places.values(), 2))
-        return not meet and all(map(_is_formula, calls))
+    def _steps_of(self, node: ast.For, start: Any, stop: Any, step: int) -> range:
+        if not self.is_constant(start, stop):
+            self.fail(node, "a loop in a graph has constant bounds")
+        if any(_steps(value) > 1 for value in self.bound.values()):
+            self.fail(node, "a loop is within independent steps")
+        return range(start, stop, step)
 
     def _reduced(self, function: Any, value: Any, steps: int) -> Any:
         """The sum, minimum or maximum over a loop's steps."""
@@ -402,38 +355,10 @@ def _steps(value: Any) -> int:
     return value.steps if isinstance(value, Number) else 1
 
 
-def _last(value: Any) -> Any:
-    """A number after the last step of a loop."""
-    if isinstance(value, Known):
-        return value.values[-1].item()
-    if isinstance(value, View):
-        return value._replace(start=_last(value.start))
-    if isinstance(value, Number) and value.steps > 1:
-        return Number(value.symbol[:, -1:], value.kind)
-    return value
-
-
 def _range(place: Any) -> tuple[int, int, bool]:
     """The first of constant places, their number, and whether they follow each other."""
     places = place.values if isinstance(place, Known) else np.array([place])
     return int(places[0]), len(places), bool((np.diff(places) == 1).all())
-
-
-def _names(node: ast.AST) -> set[str]:
-    return {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}
-
-
-def _is_formula(function: Any) -> bool:
-    """Whether a function, other than one that is built in, has neither loops nor side effects."""
-    if not inspect.isfunction(function):
-        return True
-    names, nodes = inspect.unwrap(function).__globals__, list(ast.walk(parsed(function)[0]))
-    called = (ast.unparse(each.func) for each in nodes if isinstance(each, ast.Call))
-    return all(_is_formula(names.get(name)) for name in called) and not any(
-        isinstance(each, ast.For)
-        or (isinstance(each, ast.Subscript) and isinstance(each.ctx, ast.Store))
-        for each in nodes
-    )
 
 
 def _reduction(statement: ast.stmt) -> tuple[str, Any, ast.expr] | None:

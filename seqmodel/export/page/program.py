@@ -24,7 +24,7 @@ from torch import Tensor
 from seqmodel.kernels.code.emit import INT, POINTER, PORTABLE, emitting_for
 from seqmodel.kernels.code.jit import function
 from seqmodel.kernels.code.wasm import STACK, webassembly
-from seqmodel.kernels.run.calls import ITEMSIZE, Call, Slot, step_call, text_call, write_calls
+from seqmodel.kernels.run.calls import ITEMSIZE, Call, Slot, kernel_call, step_call, write_calls
 from seqmodel.kernels.uniforms import GAMMA
 from seqmodel.model.marks import MarkOutput
 from seqmodel.model.marks_kernel import levels_kernel, strikes_kernel
@@ -177,11 +177,11 @@ def _voices(
     shares, facts = take(N), take(2)
     ancestors, picked = take(N, dtype=int64), take(1, dtype=int64)
     settings = {"N": N, "M": M, "F": F, "D": output.notes, "ends": int(output.end)}
-    weigh_calls = [text_call(kernel_of(WEIGH), over=k, **settings, **arrays) for k in (0, 1)]
+    weigh_calls = [kernel_call(kernel_of(WEIGH), over=k, **settings, **arrays) for k in (0, 1)]
     weights = {"weights": arrays["weights"], "shares": shares, "facts": facts}
-    share = text_call(kernel_of(SHARE), N=N, number=N, **weights)
+    share = kernel_call(kernel_of(SHARE), N=N, number=N, **weights)
     for_all, for_one = (
-        text_call(
+        kernel_call(
             kernel_of(RESAMPLE), N=N, count=count, A=1, shares=shares, at=one, ancestors=chosen
         )
         for count, chosen in ((N, ancestors), (1, picked))
@@ -211,7 +211,9 @@ def _marks(
     stream, count = take(1, dtype=int64), take(1, dtype=int64)
     given, temperature = take(1), take(1)
     levels, uniforms = take(Q, 1, 1, D, dtype=int64), take(D, Q)
-    listed = text_call(strikes_kernel(), D=D, Q=Q, x=x, given=given, levels=levels, uniforms=count)
+    listed = kernel_call(
+        strikes_kernel(), D=D, Q=Q, x=x, given=given, levels=levels, uniforms=count
+    )
     calls = [listed, _take_call(stream, uniforms, count)]
     for mark in outputs.values():
         fields = mark.draw_fields(levels)
@@ -220,7 +222,7 @@ def _marks(
             "seen": (fields["J"],), "odds": (fields["L"],),
         }.items()}  # fmt: skip
         fields |= {"H": H, "h": h, "U": D, "uniforms": uniforms, "temperature": temperature}
-        calls.append(text_call(levels_kernel(ITEMSIZE, draws=True), **fields))
+        calls.append(kernel_call(levels_kernel(ITEMSIZE, draws=True), **fields))
     slots = {"stream": stream, "given": given, "temperature": temperature, "levels": levels}
     return [calls], slots
 

@@ -151,11 +151,6 @@ class Emitter:
         """How many parts of at most `size` items hold `count` items."""
         return self.builder.sdiv(self.add(count, size - 1), self.int(size))
 
-    def padded(self, count: Any) -> Any:
-        """Like the function `padded`, for a count known only at run time."""
-        step = spacing(self.precision.itemsize)
-        return self.mul(self.parts(count, step), step)
-
     def offset(self, address: Any, *elements: Any) -> Any:
         """`address` advanced by the sum of `elements` numbers."""
         return self.builder.gep(address, [self.add(*elements)], source_etype=self.real)

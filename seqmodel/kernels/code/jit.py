@@ -93,30 +93,30 @@ def call_at(builder: Any, address: int, returns: Any, arguments: Sequence[Any]) 
     return builder.call(module.get_global(name), arguments)
 
 
-def call_compiled(
-    e: Emitter,
-    write: Callable[..., Any],
-    arguments: Sequence[Any],
-    *parameters: Any,
-    returns: Any = None,
-) -> Any:
-    """A call to a function in a separate module, its body written by `write(e, *arguments)`.
+def separate(write: Callable[..., Any], returns: Any = None) -> Callable[..., Any]:
+    """Turn `write(e, *arguments, **parameters)` into calls to a function in a separate module.
 
-    It is compiled once for each `write`, a module-level Python function, and its further
-    `parameters`. If a type `returns` is given, it returns what `write` returns.
+    `write`, at the top level of a Python module, writes the function's body, compiled once for each
+    choice of its `parameters`. With a type `returns`, the function returns what `write` does.
     """
-    kinds = tuple(argument.type for argument in arguments)
-    library = _compiled_function(write, e.precision.itemsize, kinds, returns, parameters)
-    return call_at(e.builder, library.address(write.__name__), returns or ir.VoidType(), arguments)
+
+    @wraps(write)
+    def call(e: Emitter, *arguments: Any, **parameters: Any) -> Any:
+        kinds = tuple(argument.type for argument in arguments)
+        library = _separate_library(write, e.precision.itemsize, kinds, returns, **parameters)
+        address = library.address(write.__name__)
+        return call_at(e.builder, address, returns or ir.VoidType(), arguments)
+
+    return call
 
 
 @compiled_once
-def _compiled_function(
-    write: Callable[..., Any], itemsize: int, kinds: Sequence[Any], returns: Any, parameters: Any
+def _separate_library(
+    write: Callable[..., Any], itemsize: int, kinds: Sequence[Any], returns: Any, **parameters: Any
 ) -> "Library":
     module = ir.Module(write.__name__)
     with function(module, write.__name__, list(kinds), itemsize, returns) as (e, *arguments):
-        value = write(e, *arguments, *parameters)
+        value = write(e, *arguments, **parameters)
         if returns is not None:
             e.builder.ret(value)
     return Library(module)

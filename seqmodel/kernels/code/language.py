@@ -13,8 +13,9 @@ Python runs it over NumPy arrays. A `Translation` walks its syntax tree: `code.i
 instructions to an `Emitter`, and `export.onnx.texts` nodes to a graph. The language has:
 
 - statements: assignments to names and to `a[i]`, including augmented ones; `for n in range(...)`
-  with a constant positive step; `for k in unrolled(...)`, unrolled at compile time; `if`; calls; as
-  the last statement, `return` of a number;
+  with a constant positive step; `for n in independent(...)`, whose steps may be computed side by
+  side; `for k in unrolled(...)`, unrolled at compile time; `if`; calls; as the last statement,
+  `return` of a number;
 - expressions: numbers, `a[i]`, the array `a[i:]`, + - * / // % << >> & | ^, comparisons, `and`,
   `or`, `not`, conditional expressions; `min` and `max` of two; `float`, `int`, `round`, `log` and
   `exp`; `copy` and `clear`; calls of other texts, which are inlined; constants of the text's
@@ -45,6 +46,11 @@ from typing import Any, NoReturn
 
 unrolled = range
 """`range` over constants: the loop is unrolled at compile time, its variable a constant."""
+independent = range
+"""`range` over steps of which none reads what another writes, but for sums, minima and maxima.
+
+Names that a step assigns are its own: they are not read after the loop.
+"""
 
 
 def side_by_side(array: Any) -> Any:
@@ -142,11 +148,12 @@ class Translation(ABC):
                 kind, bounds = ast.unparse(call.func), [self.value(one) for one in call.args]
                 if kind == "unrolled" and self.is_constant(*bounds):
                     self.unroll(node, name, unrolled(*bounds))
-                elif kind == "range" and (
+                elif kind in ("range", "independent") and (
                     len(bounds) < 3 or (self.is_constant(bounds[2]) and bounds[2] > 0)
                 ):
                     bounds = [0, *bounds, 1] if len(bounds) == 1 else [*bounds, 1]
-                    self.loop(node, name, *bounds[:3])
+                    loop = self.loop if kind == "range" else self.independent_loop
+                    loop(node, name, *bounds[:3])
                 else:
                     message = "loops are over range with a constant step above 0, or over unrolled"
                     self.fail(node, message)
@@ -165,6 +172,10 @@ class Translation(ABC):
         for value in values:
             self.bound[name] = value
             self.block(node.body)
+
+    def independent_loop(self, node: ast.For, name: str, start: Any, stop: Any, step: int) -> None:
+        """A loop over independent steps; by default like any other."""
+        self.loop(node, name, start, stop, step)
 
     def _store(self, target: ast.expr, value: Any) -> None:
         if isinstance(target, ast.Name):

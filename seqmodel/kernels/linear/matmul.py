@@ -16,7 +16,7 @@ from llvmlite import ir
 from torch import Tensor
 
 from seqmodel.kernels.code.emit import INT, PANEL, POINTER, Emitter, target
-from seqmodel.kernels.code.jit import call_compiled, function
+from seqmodel.kernels.code.jit import function, separate
 from seqmodel.kernels.run.signature import NEW, Array, KernelFields, Signature, packed
 from seqmodel.kernels.run.threads import Job, compile_kernel, parallel_for
 
@@ -30,7 +30,7 @@ def matmul(e: Emitter, a: Any, a_stride: Any, b: Any, c: Any, c_stride: Any, *si
     """C (+)= A B, A (rows, k), B packed, C (rows, columns); sizes: rows, k, columns, adds."""
     *counts, adds = sizes
     arguments = [a, a_stride, b, c, c_stride, *counts, _BIT(adds)]
-    call_compiled(e, product, arguments, max_rows(), e.precision.itemsize)
+    product(e, *arguments, max_tile=max_rows(), w_bytes=e.precision.itemsize)
 
 
 def row_matmul(e: Emitter, w_bytes: int, a: Any, b: Any, c: Any, *sizes: Any) -> None:
@@ -40,7 +40,7 @@ def row_matmul(e: Emitter, w_bytes: int, a: Any, b: Any, c: Any, *sizes: Any) ->
     """
     *counts, adds = sizes
     arguments = [a, e.int(0), b, c, e.int(0), e.int(1), *counts, _BIT(adds)]
-    call_compiled(e, product, arguments, 1, w_bytes)
+    product(e, *arguments, max_tile=1, w_bytes=w_bytes)
 
 
 def max_rows() -> int:
@@ -48,11 +48,12 @@ def max_rows() -> int:
     return min(_MAX_ROWS, (target().registers - PANEL - 1) // PANEL)
 
 
+@separate
 def product(
     e: Emitter, a: Any, a_stride: Any, b: Any, c: Any, c_stride: Any, rows: Any, k: Any,
-    columns: Any, adds: Any, max_tile: int, w_bytes: int,
+    columns: Any, adds: Any, *, max_tile: int, w_bytes: int,
 ) -> None:  # fmt: skip
-    """The body of a product in tiles of at most `max_tile` rows; see `matmul` and `row_matmul`."""
+    """A product in tiles of at most `max_tile` rows; see `matmul` and `row_matmul`."""
     builder, b_emitter = e.builder, Emitter(e.builder, w_bytes)
     # The width in vectors of tiles of 1, 2, ... rows: those of few rows span several panels.
     widths = [max(PANEL, _CHAINS // n // PANEL * PANEL) for n in range(1, max_tile + 1)]

@@ -8,15 +8,15 @@ from llvmlite import ir
 from torch import Tensor
 
 from seqmodel.kernels.code.emit import PANEL, POINTER, Emitter
-from seqmodel.kernels.code.jit import call_compiled
+from seqmodel.kernels.code.jit import separate
 from seqmodel.kernels.linear.matmul import copy_panel, max_rows, write_tile
 from seqmodel.kernels.run.signature import (
     NEW,
-    THREADS,
     Array,
     Field,
     KernelFields,
     Signature,
+    of_thread,
     per_thread,
 )
 from seqmodel.kernels.run.threads import Job, compile_kernel
@@ -34,21 +34,10 @@ def tables(rows: str, columns: str, name: str = "tables", *, optional: bool = Fa
     return per_thread(name, f"({rows}) * -(-({columns}) // WIDTH) * WIDTH", optional=optional)
 
 
-def table_size(e: Emitter, rows: Any, columns: Any) -> Any:
-    """The distance between tables, in numbers, as an instruction."""
-    width = PANEL * e.lanes
-    return e.padded(e.mul(rows, e.parts(columns, width), width))
-
-
 def packed_blocks(rows: str, *, optional: bool = False) -> Array:
     """The scratch of each thread in `add_products`, for tables of at most `rows` rows."""
     length = f"{BLOCK} * ({rows} + {STRIP} * LANES + WIDTH)"
-    return Array("scratch", (THREADS, length), optional=optional)
-
-
-def scratch_length(e: Emitter, rows: Any) -> Any:
-    """The length of one thread's scratch, in numbers, as an instruction."""
-    return e.mul(e.add(rows, (STRIP + PANEL) * e.lanes), BLOCK)
+    return per_thread("scratch", length, optional=optional)
 
 
 _OUTER = Signature(
@@ -85,7 +74,7 @@ def _job(a: Tensor, b: Tensor, threads: int, **target: Field) -> Job:
 
 def _write(e: Emitter, f: dict[str, Any], thread: Any, threads: Any) -> None:
     K, M, N, one = f["K"], f["M"], f["N"], e.int(1)
-    scratch = e.offset(f["scratch"], e.mul(thread, scratch_length(e, M)))
+    scratch = of_thread(e, f, "scratch", thread)
 
     def side(name: str, *before: Any) -> Rows:
         return e.offset(f[name], *before), f[f"{name}_stride"], e.int(0)
@@ -98,9 +87,8 @@ def _write(e: Emitter, f: dict[str, Any], thread: Any, threads: Any) -> None:
             add_products(e, one, K, side("a", first), side("b", 0), c, rows, N, scratch, adds=False)
         with by_frames:
             first, last = e.share(K, thread, threads)
-            size = table_size(e, M, N)
-            table = e.offset(f["tables"], e.mul(thread, size))
-            e.clear(table, size)
+            table = of_thread(e, f, "tables", thread)
+            e.clear(table, f["tables_step"])
             a, b = (side(name, e.mul(first, f[f"{name}_stride"])) for name in ("a", "b"))
             rows, target = e.builder.sub(last, first), in_panels(e, table, M, N)
             add_products(e, one, rows, a, b, target, M, N, scratch)
@@ -123,7 +111,7 @@ def add_products(
 ) -> None:
     """C (+)= A' B, A (k, M), B (k, N), C (M, N); A and B are in spans of so many rows each.
 
-    The further arguments: M, N, and scratch of `scratch_length` numbers. Several spans may have up
+    The further arguments: M, N, and scratch of `packed_blocks`. Several spans may have up
     to `BLOCK` rows in all.
     """
     with e.loop(0, e.maximum(rows, e.int(1)), BLOCK) as first:  # without rows, C is still written
@@ -131,15 +119,16 @@ def add_products(
         sides = ((e.offset(start, e.mul(first, step)), step, span) for start, step, span in (a, b))
         arguments = [number for side in sides for number in side]
         more = e.builder.or_(_BIT(adds), e.builder.icmp_signed(">", first, e.int(0)))
-        call_compiled(e, block_products, [spans, count, *arguments, *c, *rest, more])
+        block_products(e, spans, count, *arguments, *c, *rest, more)
 
 
+@separate
 def block_products(
     e: Emitter, spans: Any, rows: Any, a: Any, a_step: Any, a_span: Any, b: Any, b_step: Any,
     b_span: Any, c: Any, c_step: Any, c_column: Any, c_columns: Any, M: Any, N: Any, scratch: Any,
     adds: Any,
 ) -> None:  # fmt: skip
-    """The body of one block of `add_products`.
+    """One block of `add_products`.
 
     What a tile reads is packed first: with strides of a power of two, as A and B often have, their
     rows would evict each other from the cache.
@@ -189,9 +178,8 @@ def folding(tables: Tensor, total: Tensor) -> Job:
 
 
 def write_fold(e: Emitter, f: dict[str, Any], thread: Any, threads: Any) -> None:
-    """The body of `folding`; tables are `size` apart if that is among the fields."""
+    """The body of `folding`."""
     b, I, N, width = e.builder, f["I"], f["N"], PANEL * e.lanes  # noqa: E741
-    size = f.get("size", table_size(e, I, N))
     with (
         e.loop(*e.share(e.parts(N, e.lanes), thread, threads)) as vector,
         e.loop(0, I) as i,
@@ -202,6 +190,6 @@ def write_fold(e: Emitter, f: dict[str, Any], thread: Any, threads: Any) -> None
         within = b.srem(j, e.int(width))
         row = e.add(e.mul(b.sub(j, within), I), within, e.mul(i, width))
         with e.carrying(0, f["count"], 1, total) as (k, inside):
-            address = e.offset(f["tables"], e.mul(k, size), row)
-            inside[0] = b.fadd(inside[0], e.load(address, lanes))
+            table = of_thread(e, f, "tables", k, row)
+            inside[0] = b.fadd(inside[0], e.load(table, lanes))
         e.scatter(total[0], e.offset(f["total"], e.mul(j, I), i), I, remaining)

@@ -13,7 +13,7 @@ from typing import Any
 from llvmlite import ir
 
 from seqmodel.kernels.code.emit import INT, PANEL, Emitter
-from seqmodel.kernels.code.jit import call_compiled
+from seqmodel.kernels.code.jit import separate
 
 DENSITY = 0.3
 """The share of nonzero numbers up to which sums of columns are faster than products."""
@@ -26,27 +26,6 @@ COLUMNS = 64
 INDEX = ir.IntType(32)
 
 
-def list_rows(e: Emitter, x: Any, rows: Any, inputs: Any, indices: Any, counts: Any) -> Any:
-    """List the nonzero numbers in rows of x (rows, inputs); returns how many are listed."""
-    return call_compiled(e, write_list, [x, rows, inputs, indices, counts], returns=INT)
-
-
-def sum_columns(e: Emitter, w_bytes: int, *arguments: Any) -> None:
-    """W x from the listed numbers of x, with W packed in numbers of `w_bytes` bytes.
-
-    Arguments: x, indices, counts, rows, W, I, N, target, and the distance between its rows.
-    """
-    call_compiled(e, write_sum, arguments, w_bytes)
-
-
-def add_outer(e: Emitter, *arguments: Any) -> None:
-    """Add D' X to a table in panels (ceil(N / width), I, width), from X's listed numbers.
-
-    Arguments: x, indices, counts, rows, table, I, N, D, and the distance between D's rows.
-    """
-    call_compiled(e, write_add, arguments)
-
-
 def index_at(e: Emitter, indices: Any, n: Any) -> Any:
     """Entry n of a list of indices or counts."""
     b = e.builder
@@ -57,8 +36,9 @@ def _row(e: Emitter, indices: Any, row: Any, inputs: Any) -> Any:
     return e.builder.gep(indices, [e.mul(row, inputs)], source_etype=INDEX)
 
 
-def write_list(e: Emitter, x: Any, rows: Any, inputs: Any, indices: Any, counts: Any) -> Any:
-    """The body of `list_rows`."""
+@partial(separate, returns=INT)
+def list_rows(e: Emitter, x: Any, rows: Any, inputs: Any, indices: Any, counts: Any) -> Any:
+    """List the nonzero numbers in rows of x (rows, inputs); returns how many are listed."""
     b, word = e.builder, 64
     mask = ir.IntType(e.lanes)
     total = [e.int(0)]
@@ -102,11 +82,15 @@ def _append_bits(e: Emitter, bits: Any, j: Any, indices: Any, count: Any) -> Any
     return position
 
 
-def write_sum(
+@separate
+def sum_columns(
     e: Emitter, x: Any, indices: Any, counts: Any, rows: Any, table: Any, inputs: Any, columns: Any,
-    target: Any, stride: Any, w_bytes: int,
+    target: Any, stride: Any, *, w_bytes: int,
 ) -> None:  # fmt: skip
-    """The body of `sum_columns`."""
+    """W x from the listed numbers of x, in rows of `target` that are `stride` apart.
+
+    `table` is W (columns, inputs), packed in numbers of `w_bytes` bytes.
+    """
     table_emitter = Emitter(e.builder, w_bytes)
 
     def block(row: Any, j: Any, vectors: int, lanes: Any) -> None:
@@ -122,11 +106,15 @@ def write_sum(
     _for_each_block(e, rows, columns, block)
 
 
-def write_add(
+@separate
+def add_outer(
     e: Emitter, x: Any, indices: Any, counts: Any, rows: Any, table: Any, inputs: Any, columns: Any,
     d: Any, stride: Any,
 ) -> None:  # fmt: skip
-    """The body of `add_outer`."""
+    """Add D' X to a table in panels (ceil(columns / width), inputs, width), from listed numbers.
+
+    D's rows, of `columns` numbers, are `stride` apart.
+    """
 
     def block(row: Any, j: Any, vectors: int, lanes: Any) -> None:
         d_row = e.offset(d, e.mul(row, stride), j)

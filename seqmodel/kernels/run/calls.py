@@ -4,6 +4,7 @@ Sampling draws many pieces with the same weights. The weights are shared; states
 each piece's arena, at the same offsets in all of them.
 """
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -15,9 +16,9 @@ from llvmlite import ir
 from numpy.typing import NDArray
 from torch import Tensor
 
-from seqmodel.kernels.code.emit import INT, POINTER, Emitter, target, vector_lanes
+from seqmodel.kernels.code.emit import INT, Emitter, target, vector_lanes
 from seqmodel.kernels.code.instructions import Inline
-from seqmodel.kernels.code.jit import Library, call_at, compiled_once, function
+from seqmodel.kernels.code.jit import call_at
 from seqmodel.kernels.run.signature import REAL, Array, Signature
 from seqmodel.kernels.run.threads import Kernel, compile_text
 
@@ -40,8 +41,7 @@ class Slot:
     def of_all(self, memories: NDArray[np.uint8]) -> NDArray[Any]:
         """The arrays (N, ...) in the arenas of N users."""
         kind = _numpy(self.dtype)
-        inner = np.empty(self.shape, np.uint8).strides
-        strides = (memories.strides[0], *(step * kind.itemsize for step in inner))
+        strides = (memories.strides[0], *(step * kind.itemsize for step in self.stride()))
         return np.ndarray((len(memories), *self.shape), kind, memories, self.start, strides)
 
     def reshaped(self, *shape: int) -> "Slot":
@@ -53,9 +53,16 @@ class Slot:
         size = int(np.prod(shape)) * self.dtype.itemsize
         return Slot(self.start + k * size, tuple(shape), self.dtype)
 
+    # What a signature checks or reads besides `shape` and `dtype`, as of a tensor.
+
     def is_contiguous(self) -> bool:
-        """Always true; a signature checks this along with `shape` and `dtype`."""
         return True
+
+    def stride(self) -> tuple[int, ...]:
+        return np.empty(self.shape, np.uint8).strides
+
+    def numel(self) -> int:
+        return math.prod(self.shape)
 
 
 @cache
@@ -140,35 +147,13 @@ def step_call(
     calls = tuple(call.shape for call in inner)
     constants |= {"lanes": vector_lanes(ITEMSIZE), "calls": calls}
     kernel = compile_text(signature, ITEMSIZE, text, **constants)
-    return Call(_alone(kernel), fields, inner)
+    return Call(kernel.alone, fields, inner)
 
 
-def unit_call(
-    signature: Signature, write: Callable[..., None], *parameters: Any, w_bytes: Any, **given: Value
-) -> Call:
-    """A call of a float64 function whose body `write(e, fields by name, *parameters)` writes.
-
-    The fields are declared; numbers of packed matrices take `w_bytes` bytes.
-    """
-    fields, _ = signature.layout(ITEMSIZE, w_bytes, addresses=False)(**given)
-    return Call(_step(signature, write, parameters).address("step"), fields)
-
-
-def text_call(kernel: Kernel, **given: Value) -> Call:
-    """A call of a kernel of `compile_text`, in float64, on one thread."""
-    return Call(_alone(kernel), kernel.signature.layout(ITEMSIZE, addresses=False)(**given)[0])
-
-
-def _alone(kernel: Kernel) -> int:
-    return kernel.library.address(f"{kernel.signature.name}_alone")
-
-
-@compiled_once
-def _step(signature: Signature, write: Callable[..., None], parameters: tuple[Any, ...]) -> Library:
-    module = ir.Module(f"{signature.name}_step")
-    with function(module, "step", [POINTER], ITEMSIZE) as (e, fields):
-        write(e, signature.load(e, fields), *parameters)
-    return Library(module)
+def kernel_call(kernel: Kernel, w_bytes: Any = None, **given: Value) -> Call:
+    """A call of a kernel in float64, on one thread; numbers of packed matrices take `w_bytes`."""
+    fields, _ = kernel.signature.layout(ITEMSIZE, w_bytes, addresses=False)(**given)
+    return Call(kernel.alone, fields)
 
 
 def write_calls(e: Emitter, calls: Iterable[tuple[int, int]], fields: Any) -> Any:

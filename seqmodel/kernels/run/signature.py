@@ -64,8 +64,14 @@ def packed(name: str, rows: str, columns: str, *, optional: bool = False) -> Arr
 
 
 def per_thread(name: str, count: str, *, optional: bool = False) -> Array:
-    """`count` numbers for each thread, padded to avoid false sharing."""
-    return Array(name, (THREADS, f"-(-({count}) // SPACING) * SPACING"), optional=optional)
+    """`count` numbers for each thread, padded to avoid false sharing; see `of_thread`."""
+    shape = THREADS, f"-(-({count}) // SPACING) * SPACING"
+    return Array(name, shape, strides=(f"{name}_step",), optional=optional)
+
+
+def of_thread(e: Emitter, f: Mapping[str, Any], name: str, thread: Any, *elements: Any) -> Any:
+    """The address of a thread's own numbers in a field of `per_thread`, or of some from there."""
+    return e.offset(f[name], e.mul(thread, f[f"{name}_step"]), *elements)
 
 
 @dataclass(frozen=True, eq=False)

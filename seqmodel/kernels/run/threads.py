@@ -43,6 +43,11 @@ class Kernel:
     library: Library
     """The code, kept alive."""
 
+    @property
+    def alone(self) -> int:
+        """The address of the function (fields) that does all the work."""
+        return self.library.address(f"{self.signature.name}_alone")
+
     def job(self, fields: Mapping[str, Field]) -> "Job":
         """A job over fields given by name; an error if they are not as declared."""
         numbers, created = self.layout(**fields)
@@ -66,11 +71,11 @@ def compile_kernel(
     signature: Signature, itemsize: int, write: Callable[..., None], *parameters: Any
 ) -> Kernel:
     """The kernel whose body `write(e, fields by name, thread, threads, *parameters)` writes."""
-    module, name = ir.Module(signature.name), signature.name
-    with function(module, name, [POINTER, INT, INT], itemsize) as (e, fields, *share):
+
+    def body(e: Emitter, fields: Any, *share: Any) -> None:
         write(e, signature.load(e, fields), *share, *parameters)
-    library = Library(module)
-    return Kernel(signature, signature.layout(itemsize), library.address(name), library)
+
+    return _compiled(signature, itemsize, body)
 
 
 @compiled_once
@@ -82,12 +87,10 @@ def compile_text(
 
     Its parameters are fields by name, `first`, `last`, `thread`, the number of `lanes`, the number
     of each `lane`, `inner`, where the fields of further calls begin, and `constants`; or `f`, which
-    has all of them, also by name in `f.fields`. The library also has a function of the fields
-    alone, its name followed by "_alone", which computes all items: see `calls.text_call`.
+    has all of them, also by name in `f.fields`.
     """
-    module, name = ir.Module(signature.name), signature.name
-    parameters = inspect.signature(text).parameters
-    with function(module, name, [POINTER, INT, INT], itemsize) as (entry, fields, thread, threads):
+
+    def body(entry: Emitter, fields: Any, thread: Any, threads: Any) -> None:
         e = Emitter(entry.builder, itemsize, lanes)
         arguments = signature.arguments(e, signature.load(e, fields)) | constants
         inner = e.builder.gep(fields, [e.int(len(signature.fields))], source_etype=INT)
@@ -96,7 +99,17 @@ def compile_text(
             arguments["first"], arguments["last"] = e.share(arguments[over], thread, threads)
         arguments["lane"] = ir.Constant(ir.VectorType(INT, lanes), list(range(lanes)))
         arguments["f"] = SimpleNamespace(**arguments, fields=arguments)
-        translate(e, text, **{name: arguments[name] for name in parameters})
+        names = inspect.signature(text).parameters
+        translate(e, text, **{name: arguments[name] for name in names})
+
+    return _compiled(signature, itemsize, body)
+
+
+def _compiled(signature: Signature, itemsize: int, body: Callable[..., None]) -> Kernel:
+    """The kernel with this `body(e, fields, thread, threads)`, also as a function of one thread."""
+    module, name = ir.Module(signature.name), signature.name
+    with function(module, name, [POINTER, INT, INT], itemsize) as (e, *arguments):
+        body(e, *arguments)
     with function(module, f"{name}_alone", [POINTER], itemsize) as (e, fields):
         e.builder.call(module.get_global(name), [fields, e.int(0), e.int(1)])
     library = Library(module)

@@ -13,8 +13,8 @@ from torch import Tensor
 
 from seqmodel.kernels.code.emit import vector_lanes
 from seqmodel.kernels.code.jit import compiled_once
-from seqmodel.kernels.code.language import copy, side_by_side, unrolled
-from seqmodel.kernels.run.calls import ITEMSIZE, Arena, text_call
+from seqmodel.kernels.code.language import copy, independent, side_by_side, unrolled
+from seqmodel.kernels.run.calls import ITEMSIZE, Arena, kernel_call
 from seqmodel.kernels.run.signature import NEW, THREADS, Array, KernelFields, Signature
 from seqmodel.kernels.run.threads import Kernel, compile_text, run, thread_count
 from seqmodel.model.encoder import CompiledInputs
@@ -85,7 +85,7 @@ def sound_call(predictors: Predictors, known: TrainingStatistics, arena: Arena) 
     """The same for one sample of one piece, in float64."""
     sample, x = arena.take(1), arena.take(1, predictors.input_size)
     memory, kernel = arena.take(1, predictors.memory_size), _kernel(predictors, torch.float64, 1)
-    call = text_call(
+    call = kernel_call(
         kernel, T=1, B=1, samples=sample.reshaped(1, 1), kept=memory, known=known.packed(),
         strengths=known.strengths(),
         x=x.reshaped(1, *x.shape), threads=1,
@@ -356,26 +356,26 @@ def write_features(f: Any, memory: Any, x: Any, T: Any, t: Any) -> None:
     inverse = 1.0 / slow
     samples = memory[start_of("samples", T, t, p) :]
     of_samples = 1.0 / level_of(memory, "loud", p)
-    for n in range(16):
+    for n in independent(16):
         x[n] = clipped((samples[15 - n] - anchor) * of_samples)
     errors = memory[start_of("errors", T, t, p) + p.lines["errors"] - 24 :]
     of_errors = x[p.columns["errors"].start :]
-    for n in range(24):
+    for n in independent(24):
         of_errors[n] = clipped(errors[23 - n] * inverse) * 0.5
     for n in unrolled(1, len(p.lattices)):
         x[p.columns["rivals"].start + n - 1] = clipped((predicted(memory, n, p) - anchor) / slow)
     slow_errors = memory[start_of("slow errors", T, t, p) :]
     of_slow = x[p.columns["slow errors"].start :]
-    for n in range(8):
+    for n in independent(8):
         of_slow[n] = clipped(slow_errors[7 - n] * inverse) * 0.5
-    for n in range(p.reported_coefficients):
+    for n in independent(p.reported_coefficients):
         x[p.columns["reflections"].start + n] = memory[p.lattice_starts[0] + n]
     levels = x[p.columns["loudness"].start :]
     levels[0] = log(slow) * 0.5 - 2.0
     levels[1] = log(level_of(memory, "fast", p)) * 0.5 - 2.0
     levels[2] = log(level_of(memory, "loud", p)) * 0.5 - 3.0
     period = x[p.columns["period"].start :]
-    for n in range(2 * TAPS + 1):
+    for n in independent(2 * TAPS + 1):
         period[n] = clipped(one_period_ago(memory, n - TAPS, T, t, p) * inverse) * 0.5
     period[2 * TAPS + 1] = memory[p.starts["peak"]]
     period[2 * TAPS + 2] = log(memory[p.starts["lag"]] * (1 / p.pitch.longest)) * (1 / LOG_2)
@@ -436,7 +436,7 @@ def write_course(memory: Any, known: Any, x: Any, p: Any) -> None:
     widths = known[RANGES + NODES * 2 * M + 1 + node_below(moment, MOMENTS) * (M + 1) :]
     means = widths[(int(number) + 1) * MOMENTS * (M + 1) :]
     off = 0.0
-    for m in range(M):
+    for m in independent(M):
         k = memory[p.lattice_starts[0] + m]
         b = memory[p.lattice_starts[0] + p.lattices[0].order + m]
         centre = between(means, M + 1, m, moment, MOMENTS)
@@ -472,7 +472,7 @@ def write_anchor(memory: Any, known: Any, strengths: Any, x: Any, T: Any, t: Any
         place = limited_node(loudness * (1 / LOG_2), NODES)
         ranges = known[RANGES + node_below(place, NODES) * 2 * M :]
         pull = 0.0
-        for m in range(M):
+        for m in independent(M):
             k = memory[p.lattice_starts[0] + m]
             b = memory[p.lattice_starts[0] + p.lattices[0].order + m]
             low = between(ranges, 2 * M, m, place, NODES)

@@ -27,13 +27,18 @@ from seqmodel.kernels.linear.outer import (
     add_products,
     in_panels,
     packed_blocks,
-    scratch_length,
-    table_size,
     tables,
     write_fold,
 )
 from seqmodel.kernels.linear.sparse import FIRST, INDEX, add_outer, list_rows, sum_columns
-from seqmodel.kernels.run.signature import THREADS, Array, Signature, packed, per_thread
+from seqmodel.kernels.run.signature import (
+    THREADS,
+    Array,
+    Signature,
+    of_thread,
+    packed,
+    per_thread,
+)
 from seqmodel.kernels.run.threads import Kernel, compile_kernel
 from seqmodel.units.cpu.graph import Id
 from seqmodel.units.cpu.schedule import Layout, Level, Pass, Place, Projection, Store
@@ -175,8 +180,7 @@ class Addresses:
             row = e.mul(self.own_row(self.field["T"], t, r), len(self.layout.means))
             return e.offset(self.field["means"], row, self.layout.means.index(name))
         if kind == "scratch":
-            thread_start = e.mul(self.thread, e.padded(e.mul(self.field["H"], self.layout.scratch)))
-            return e.offset(self.field["row"], thread_start, e.mul(self.field["H"], name), j)
+            return of_thread(e, self.field, "row", self.thread, e.mul(self.field["H"], name), j)
         return e.offset(self.field[kind], e.mul(self.row(t, r), self.size(place)), j)
 
     def size(self, place: Place) -> Any:
@@ -223,8 +227,8 @@ class Addresses:
 
     def table(self, p: Projection) -> tuple[Any, Any, Any]:
         """The thread's table for the gradient of a projection's matrix, and its size."""
-        e, size = self.e, (self.size(p.source), self.outputs(p))
-        return e.offset(self.field[f"d_{p.name}"], e.mul(self.thread, table_size(e, *size))), *size
+        table = of_thread(self.e, self.field, f"d_{p.name}", self.thread)
+        return table, self.size(p.source), self.outputs(p)
 
     def outputs(self, p: Projection) -> Any:
         """How many numbers a projection makes per row."""
@@ -252,9 +256,8 @@ class Addresses:
 
     def sum_place(self, n: int, j: Any) -> Any:
         """The address of number `j` of the thread's sum `n`."""
-        H = self.field["H"]
-        sums = self.e.padded(self.e.mul(H, len(self.layout.summed)))
-        return self.e.offset(self.field["sums"], self.e.mul(self.thread, sums), self.e.mul(H, n), j)
+        before = self.e.mul(self.field["H"], n)
+        return of_thread(self.e, self.field, "sums", self.thread, before, j)
 
     def length(self, r: Any) -> Any:
         """The length of row `r`, in a batch with a row shorter than T."""
@@ -457,8 +460,8 @@ def _write_input(k: Addresses, start: Any, end: Any, listing: Any, count: Any) -
         inside[0] = b.icmp_signed("<=", inside[1], e.mul(steps, k.field["sparse_limit"]))
         with e.when(inside[0], inside) as sparse:
             target = k.outputs(p), *k.rows_of(Place("slot", p.into), t)
-            w_bytes = k.w_bytes or e.precision.itemsize
-            sum_columns(e, w_bytes, x, indices, counts, k.rows, k.field["W"], k.field["I"], *target)
+            listed_x, w_bytes = (x, indices, counts, k.rows), k.w_bytes or e.precision.itemsize
+            sum_columns(e, *listed_x, k.field["W"], k.field["I"], *target, w_bytes=w_bytes)
             sparse[2] = e.add(t, 1)
     listing, count, dense = found
     with b.if_then(b.icmp_signed("<", dense, end)):
@@ -476,8 +479,7 @@ def _write_backward(k: Addresses, functions: Functions) -> None:
     e.clear(k.sum_place(0, 0), e.mul(k.field["H"], len(layout.summed)))
     for p in layout.projections:
         with b.if_then(k.is_given(f"d_{p.name}")):
-            table, *size = k.table(p)
-            e.clear(table, table_size(e, *size))
+            e.clear(k.table(p)[0], k.field[f"d_{p.name}_step"])
     with e.loop(0, T, steps) as done:
         end = b.sub(T, done)
         k.block = b.sub(end, e.minimum(steps, end))
@@ -529,8 +531,7 @@ def _write_products(k: Addresses, end: Any) -> None:
     into = Place("d_slot", layout.input.into)
     with b.if_then(listed), k.spans(k.block, end) as (t, rows):
         add_outer(e, *k.listed_rows(t), rows, *k.table(layout.input), *k.rows_of(into, t))
-    most = e.maximum(k.field["I"], k.field["H"])
-    scratch = e.offset(k.field["scratch"], e.mul(k.thread, scratch_length(e, most)))
+    scratch = of_thread(e, k.field, "scratch", k.thread)
     for p in layout.projections:
         wanted = k.is_given(f"d_{p.name}")
         if p.term == "W":
@@ -555,18 +556,18 @@ def _pack(k: Addresses, *, transposed: bool = False) -> None:
 def _fold(k: Addresses) -> None:
     """Add up the threads' sums and, transposed, their tables."""
 
-    def fold(tables: Any, total: Any, I: Any, N: Any, **size: Any) -> None:  # noqa: E741
-        fields = {"count": k.threads, "I": I, "N": N, "tables": tables, "total": total, **size}
-        write_fold(k.e, fields, k.thread, k.threads)
+    def fold(tables: Any, step: Any, total: Any, I: Any, N: Any) -> None:  # noqa: E741
+        fields = {"count": k.threads, "I": I, "N": N, "tables": tables, "total": total}
+        write_fold(k.e, fields | {"tables_step": step}, k.thread, k.threads)
 
     for p in k.layout.projections:
         with k.e.builder.if_then(k.is_given(f"d_{p.name}")):
-            fold(k.field[f"d_{p.name}"], k.part(p, "total"), k.size(p.source), k.outputs(p))
-    sums, H = k.field["sums"], k.field["H"]
-    size = k.e.padded(k.e.mul(H, len(k.layout.summed)))
+            tables = k.field[f"d_{p.name}"], k.field[f"d_{p.name}_step"]
+            fold(*tables, k.part(p, "total"), k.size(p.source), k.outputs(p))
+    sums, step, H = k.field["sums"], k.field["sums_step"], k.field["H"]
     for term in ("b", "V", "bU"):  # as in `summed`
         if n := len(k.layout.owners(term)):
-            fold(sums, k.field[f"total_{term}"], k.e.int(1), k.e.mul(H, n), size=size)
+            fold(sums, step, k.field[f"total_{term}"], k.e.int(1), k.e.mul(H, n))
             sums = k.e.offset(sums, k.e.mul(H, n))
 
 

@@ -9,8 +9,9 @@ import torch
 from seqmodel.kernels.code.emit import Emitter, padded
 from seqmodel.kernels.linear.matmul import pack
 from seqmodel.kernels.linear.sparse import DENSITY
-from seqmodel.kernels.run.calls import ITEMSIZE, Arena, Call, Slot, unit_call
+from seqmodel.kernels.run.calls import ITEMSIZE, Arena, Call, Slot, kernel_call
 from seqmodel.kernels.run.signature import Signature
+from seqmodel.kernels.run.threads import compile_kernel
 from seqmodel.units.cpu.kernels import Addresses, forward_fields, functions_of, write_forward
 from seqmodel.units.cpu.schedule import Layout
 from seqmodel.units.definition import UnitSpec
@@ -80,8 +81,8 @@ def _step(
         args |= {f"all_{state}": states_memory, f"first_{state}": after.reshaped(R, H)}
         states.append(after)
     activations = case.gate_activation, case.activation
-    call = unit_call(signature, _write_step, layout, activations, w_bytes, w_bytes=w_bytes, **args)
-    return call, states
+    kernel = compile_kernel(signature, ITEMSIZE, _write_step, layout, activations, w_bytes)
+    return kernel_call(kernel, w_bytes, **args), states
 
 
 @cache
@@ -91,8 +92,8 @@ def _layout_of(spec: UnitSpec, bias: bool, with_product: bool) -> tuple[Layout, 
 
 
 def _write_step(
-    e: Emitter, field: dict[str, Any], layout: Layout, activations: tuple[str, str],
-    w_bytes: int | None,
+    e: Emitter, field: dict[str, Any], thread: Any, threads: Any, layout: Layout,
+    activations: tuple[str, str], w_bytes: int | None,
 ) -> None:  # fmt: skip
     """The forward loops over a single frame, on one thread; with `w_bytes`, over a single row."""
     constants = {"T": 1, "steps": 1, "shortest": 2} | ({"B": 1} if w_bytes else {})
