@@ -447,7 +447,8 @@ class Original:
         """
         replaced = [n for n in remaining if n in self._cells] if cut is None else []
         kept = [n for n, at in self._cells.items() if cut is None or at[0] < cut]
-        numbers, _ = parts_of_notes(self._score, [part.name for part in parts])
+        names, drums = [part.name for part in parts], self._frame.which_drums
+        numbers, _ = parts_of_notes(self._score, names, drums)
         models = dict[int, list[int]]()
         for k in drawn:
             there, own = ([n for n in of if numbers[n] == k + 1] for of in (replaced, kept))
