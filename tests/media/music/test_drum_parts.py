@@ -253,10 +253,12 @@ def test_every_drum_has_a_row_from_which_it_comes_back(hits):
 def test_hits_off_the_keys_of_a_piano_are_left_out_and_told(tmp_path):
     """Guards sounds that were moved by octaves onto others without a word."""
     hits = notes([(0, 120, 12), (0, 120, 36), (120, 240, 110)], channel=DRUMS)
-    piece = load_midi(save(tmp_path / "a.mid", [hits]), OWN_ROWS)
+    piece = load_midi(path := save(tmp_path / "a.mid", [hits]), OWN_ROWS)
     (line,) = piece.placed.tally(piece.frames).lines(onsets=True)
     assert "left out 2 hits on keys for which a kit has no sound" in line
     assert np.flatnonzero(sounding(piece.frames)).tolist() == [PART_KEYS.index(36)]
+    kept = "drums on keys without a sound, which the run does not replace: they stay"
+    assert Original(path, OWN_ROWS, transposed=0).remarks == [f"{path} has {kept}"]
 
 
 @pytest.mark.parametrize(
