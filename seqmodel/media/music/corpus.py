@@ -56,11 +56,11 @@ from seqmodel.media.music.kit import PART_KEYS
 from seqmodel.media.music.metre import MAX_SIGNATURES, Metre, Metres, infer_metre
 from seqmodel.media.music.midi import Score, begins_like_midi, read_score
 from seqmodel.media.music.parts import (
-    DRUM_SHARE,
     DRUMS,
     OTHER,
     commonest_tracks,
     named_parts,
+    parts_called,
     parts_of_notes,
     with_drums,
 )
@@ -223,13 +223,16 @@ class MusicCorpus:
         self._asked_parts = len(names)
         if self._for_run or not names:
             return
+        parts = parts_called(names)
         if "tracks" in self._from_sources:
-            names = commonest_tracks(_scores(paths), drums=self._midi.drums)
-        self._asked_parts, table = len(names) - 1, tuple[int, ...]()
+            parts = commonest_tracks(_scores(paths), drums=self._midi.drums)
+        self._asked_parts = len(parts) - 1
         if self._midi.drums:
-            names, table = with_drums(names), PART_KEYS
-        marks = {**self._midi.marks, "part": Levels.of_names(names)}
-        self._midi = replace(self._midi, marks=marks, drum_table=table)
+            parts = with_drums(parts)
+            programs = tuple(part.program for part in parts)
+            self._midi = replace(self._midi, drum_table=PART_KEYS, programs=programs)
+        levels = Levels.of_names([part.name for part in parts])
+        self._midi = replace(self._midi, marks={**self._midi.marks, "part": levels})
 
     @property
     def frame(self) -> PianoRollFrames:
@@ -244,9 +247,8 @@ class MusicCorpus:
                 marks[name] = Levels.of(counts) if counts.any() else levels
         metres, tempos = [*by_count(self._train_metres)], self._train_tempos
         parts = len(marks["part"].names) if "part" in marks else 0
-        programs = self._programs.items()
-        played = {key: count for key, count in programs if frame.drums or key[1] != DRUMS}
-        commonest = tuple(_program(played, part) for part in range(1, parts + 1))
+        known = frame.programs[:parts] or [0] * parts  # drums, or 0
+        commonest = tuple(each or self._program(part) for part, each in enumerate(known, 1))
         hits = self._keys[[k for k, program in enumerate(commonest, 1) if program == DRUMS]].sum(0)
         drum_keys = {key: int(hits[key]) for key in np.flatnonzero(hits).tolist()}
         return replace(
@@ -259,6 +261,12 @@ class MusicCorpus:
             drum_keys=frame.drum_keys if self._for_run else drum_keys,
             pedal=self._tally.lengthened > 0,
         )
+
+    def _program(self, part: int) -> int:
+        """The program that most notes of a part have."""
+        programs = self._programs.items()
+        played = {key[1]: n for key, n in programs if key[0] == part and key[1] != DRUMS}
+        return next(iter(by_count(played)), 0)
 
     @property
     def facts(self) -> Mapping[str, Any]:
@@ -442,7 +450,7 @@ def load_midi(path: Path, frame: PianoRollFrames, *, detect_drums: bool = False)
     shown = replace(frame, kit=True, onsets=False) if kit and not frame.kit else frame
     placed = place(score, shown, transpose=transposed)
     frames, levels = placed.frames(onsets=frame.onsets), frame.marks.get("part")
-    parts = parts_of_notes(score, levels.names) if levels is not None else None
+    parts = parts_of_notes(score, levels.names, frame.which_drums) if levels is not None else None
     if frame.marks:
         frames = placed.with_marks(frames, _marks(placed, frame, parts and parts[0]))
     # The rule for restruck notes is an option, so the content is always read by the default rule.
@@ -463,15 +471,6 @@ def _marks(
         late = np.rint(ON_TIME + TIMING_PER_FRAME * (exact - placed.begin))
         marks["timing"] = late.clip(1, MAX_NUMBER).astype(np.uint8)
     return {name: marks[name] for name in frame.marks}
-
-
-def _program(counts: Mapping[tuple[int, int], int], part: int) -> int:
-    """The program that most notes of a part have, or `DRUMS`, given those of each of both."""
-    of_part = {program: count for (number, program), count in counts.items() if number == part}
-    if of_part.get(DRUMS, 0) > DRUM_SHARE * sum(of_part.values()):
-        return DRUMS
-    of_part.pop(DRUMS, None)
-    return next(iter(by_count(of_part)), 0)
 
 
 def _scores(paths: Iterable[Path]) -> Iterator[Score]:

@@ -381,6 +381,11 @@ class PianoRollFrames(FrameDefinition):
         return tuple(Part(*each) for each in named)
 
     @property
+    def which_drums(self) -> tuple[bool, ...]:
+        """Which parts are drums, and only those, where these have rows of their own; else none."""
+        return tuple(program == DRUMS for program in self.programs if self.drum_table)
+
+    @property
     def rows(self) -> range:
         return KIT if self.kit else PIANO
 

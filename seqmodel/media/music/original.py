@@ -57,7 +57,7 @@ from seqmodel.media.music.grid import (
 from seqmodel.media.music.metre import Signature
 from seqmodel.media.music.midi import read_score
 from seqmodel.media.music.parts import DRUMS, MELODIC, Part, parts_of_notes
-from seqmodel.media.music.placing import FEW, STEADY, place
+from seqmodel.media.music.placing import FEW, STEADY, in_frames, place
 from seqmodel.media.music.writing import (
     PIANO,
     delays,
@@ -131,9 +131,10 @@ class Original:
         by_end = sorted(self._cells, key=self._note_ends.__getitem__)
         self._ends = {self._cells[n][1:]: int(self._note_ends[n]) for n in by_end}
         """Frame after the last, row -> the tick where the longest such note ends."""
+        hits_unseen = (of_drums & ~in_frames(score, frame)).any()
         unseen = {
-            "drums": of_drums.any() and not (kit or frame.drums),
-            "drums on keys without a sound": of_drums.sum() > len(placed.chosen) and kit,
+            "drums": hits_unseen and not (kit or frame.drums),
+            "drums on keys without a sound": hits_unseen and (kit or frame.drums),
             "notes besides drums": (~of_drums).any() and kit,
             "notes off the keyboard": (~of_drums & off_keys).any() and not kit,
         }
@@ -447,7 +448,8 @@ class Original:
         """
         replaced = [n for n in remaining if n in self._cells] if cut is None else []
         kept = [n for n, at in self._cells.items() if cut is None or at[0] < cut]
-        numbers, _ = parts_of_notes(self._score, [part.name for part in parts])
+        names, drums = [part.name for part in parts], self._frame.which_drums
+        numbers, _ = parts_of_notes(self._score, names, drums)
         models = dict[int, list[int]]()
         for k in drawn:
             there, own = ([n for n in of if numbers[n] == k + 1] for of in (replaced, kept))

@@ -21,8 +21,6 @@ from seqmodel.media.music.midi import Score
 PROGRAMS = 128
 DRUMS = PROGRAMS
 """Stands for the program of a part that is drums, on channel 10, which needs none."""
-DRUM_SHARE = 0.9
-"""A part is drums if a larger share of its notes is."""
 
 
 class Part(NamedTuple):
@@ -97,6 +95,14 @@ WORDS_OF_ROLES = tuple(
     )
 )
 """(Role, words in the names of its tracks), of which the first match counts; None: left open."""
+DRUM_WORDS = re.compile(
+    WORD.format(
+        "drum|drumkit|drumset|kit|percussion|perc|kick|bd|snare|sd|hat|hihat|hh|tom|cymbal|crash"
+        "|ride|clap|conga|bongo|shaker|tambourine|cowbell|beat|groove"
+        "|schlagzeug|batterie|batteria|batería|bateria"
+    )
+)
+"""Words in the names of parts that are for drums alone, unless an instrument is called so."""
 SEVERAL = 1.5
 """Notes at once, on average while any sounds, from which on a part plays chords, not a line."""
 LOW = 50
@@ -163,33 +169,42 @@ def named_parts(text: str) -> tuple[str, ...]:
     return tuple(names)
 
 
-def commonest_tracks(scores: Iterable[Score], *, drums: bool) -> tuple[str, ...]:
+def commonest_tracks(scores: Iterable[Score], *, drums: bool) -> tuple[Part, ...]:
     """The most common track names of scores, the highest-pitched first, and `OTHER`.
 
-    Equal names are told apart as in `parts_of_notes`.
+    Equal names are told apart as in `parts_of_notes`. Drums called like pitched notes are left out.
     """
-    pieces, notes, spelling = Counter[str](), Counter[str](), dict[str, str]()
-    pitches = Counter[str]()
+    pieces, notes = Counter[tuple[str, bool]](), Counter[tuple[str, bool]]()
+    pitches, spelling = Counter[tuple[str, bool]](), dict[str, str]()
     for score in scores:
         named = [part for part in _with_unique_names(parts_of(score)) if drums or part["programs"]]
-        pieces.update({part["name"].casefold() for part in named})
-        for part in named:
-            name = part["name"].casefold()
+        called = [(part["name"].casefold(), not part["programs"]) for part in named]
+        pieces.update({*called})
+        for part, (name, are_drums) in zip(named, called, strict=True):
             spelling[name] = min(spelling.get(name, part["name"]), part["name"])
-            notes[name] += part["notes"]
-            pitches[name] += int(score.pitch[_notes_of(part, score)].sum(dtype=int))
-    by_count = sorted(notes, key=lambda name: (-pieces[name], -notes[name], name))
-    chosen = [name for name in by_count if name != OTHER][:MAX_TRACKS]
-    chosen.sort(key=lambda name: -pitches[name] / notes[name])
-    return (*(spelling[name] for name in chosen), OTHER)
+            notes[name, are_drums] += part["notes"]
+            pitches[name, are_drums] += int(score.pitch[_notes_of(part, score)].sum(dtype=int))
+    by_count = sorted(notes, key=lambda each: (-pieces[each], -notes[each], each))
+    apart = [each for each in by_count if not each[1] or (each[0], False) not in notes]
+    chosen = [each for each in apart if each[0] != OTHER][:MAX_TRACKS]
+    chosen.sort(key=lambda each: -pitches[each] / notes[each])
+    return (*(Part(spelling[name], DRUMS * kind) for name, kind in chosen), Part(OTHER, 0))
 
 
-def with_drums(names: tuple[str, ...]) -> tuple[str, ...]:
-    """The names and, before `OTHER`, one for drums, unless a nameless track of drums has a part."""
+def parts_called(names: Sequence[str]) -> tuple[Part, ...]:
+    """Parts with these names, those that drums are called by for `DRUMS`."""
+    folded = [name.casefold() for name in names]
+    drums = [name not in INSTRUMENTS and bool(DRUM_WORDS.search(name)) for name in folded]
+    return tuple(Part(name, DRUMS * kind) for name, kind in zip(names, drums, strict=True))
+
+
+def with_drums(parts: tuple[Part, ...]) -> tuple[Part, ...]:
+    """The parts and, before `OTHER`, one for drums, unless a nameless track of drums has a part."""
     nameless: dict[str, Any] = {"name": "", "programs": []}
-    if part_of(nameless, names) < len(names):
-        return names
-    return (*names[:-1], _family(nameless), OTHER)
+    names, drums = [part.name for part in parts], [part.program == DRUMS for part in parts]
+    if part_of(nameless, names, drums) < len(parts):
+        return parts
+    return (*parts[:-1], Part(_family(nameless), DRUMS), parts[-1])
 
 
 def _with_unique_names(parts: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -211,11 +226,12 @@ def _family(part: dict[str, Any]) -> str:
     return FAMILIES[(part["programs"][0] - 1) // 8] if part["programs"] else "drums"
 
 
-def part_of(part: dict[str, Any], names: Sequence[str]) -> int:
+def part_of(part: dict[str, Any], names: Sequence[str], drums: Sequence[bool] = ()) -> int:
     """Which of the `names` one of `parts_of` a file belongs to, from 1; 0 for none.
 
     Its own name, else the first that occurs as a word, or its plural, in its name or in that of
-    its first instrument or the instrument's family, else `OTHER`. A bass drum is no bass.
+    its first instrument or the instrument's family, else `OTHER`. A bass drum is no bass. Where it
+    is known which names are for `drums`, these have no others, and drums have none but these.
     """
     wanted = [name.casefold() for name in names]
     instrument = INSTRUMENTS[part["programs"][0] - 1] if part["programs"] else ""
@@ -226,19 +242,22 @@ def part_of(part: dict[str, Any], names: Sequence[str]) -> int:
         (f"{_family(part)}, {instrument}", f".*{WORD}"),
     ):
         for number, name in enumerate(wanted, 1):
-            fits = name != OTHER and (part["programs"] or name not in ROLES)
+            own = drums[number - 1] if drums else not part["programs"] and name not in ROLES
+            fits = name != OTHER and own == (not part["programs"])
             if fits and re.match(pattern.format(re.escape(name)), text):
                 return number
     return wanted.index(OTHER) + 1 if OTHER in wanted else 0
 
 
-def _numbers(parts: list[dict[str, Any]], score: Score, names: Sequence[str]) -> list[int]:
+def _numbers(
+    parts: list[dict[str, Any]], score: Score, names: Sequence[str], drums: Sequence[bool]
+) -> list[int]:
     """Which of the `names` each of the `parts_of` a file belongs to, from 1; 0 for none.
 
     That of `part_of`, else, unless it is drums, that of its role: by the words in its own name, or
     `_by_sound`. The only name that a file has is its title, and is no part's own.
     """
-    numbers = [part_of(part, names) for part in _with_unique_names(parts)]
+    numbers = [part_of(part, names, drums) for part in _with_unique_names(parts)]
     wanted = [name.casefold() for name in names]
     rest = wanted.index(OTHER) + 1 if OTHER in wanted else 0
     roles = {ROLES[name]: wanted.index(name) + 1 for name in reversed(wanted) if name in ROLES}
@@ -293,15 +312,16 @@ def _by_sound(parts: Sequence[dict[str, Any]], score: Score) -> Iterator[tuple[i
 
 
 def parts_of_notes(
-    score: Score, names: Sequence[str]
+    score: Score, names: Sequence[str], drums: Sequence[bool] = ()
 ) -> tuple[NDArray[np.uint8], Counter[tuple[int, int]]]:
     """The part of each note (N,), and the number of notes of each (part, program or `DRUMS`).
 
     A track without a name, or with one shared in its file, is named by its instrument's family.
+    `drums` as in `part_of`.
     """
     found = np.zeros(len(score.pitch), np.uint8)
     programs, parts = Counter[tuple[int, int]](), parts_of(score)
-    for part, number in zip(parts, _numbers(parts, score, names), strict=True):
+    for part, number in zip(parts, _numbers(parts, score, names, drums), strict=True):
         found[_notes_of(part, score)] = number
         programs[number, [*part["programs"], DRUMS + 1][0] - 1] += part["notes"]
     return found, programs

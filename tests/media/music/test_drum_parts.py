@@ -53,22 +53,43 @@ def sample(kind, frames, frame=BAND, **options):
 
 
 @pytest.mark.parametrize(
-    ("drums", "pitched", "program"), [("keep", 1, DRUM_PART), ("keep", 9, 33), ("drop", 1, 33)]
+    ("options", "drums", "pitched"),
+    [
+        ({"parts": "tune"}, ["drums"], ["tune"]),
+        ({"parts": "tune,steel drums,toms"}, ["toms", "drums"], ["tune", "steel drums"]),
+        ({"parts": "kit,tune"}, ["kit", "drums"], ["tune"]),
+        ({"tracks": True}, ["toms", "drums"], ["tune"]),
+    ],
 )
-def test_a_part_is_drums_if_nearly_all_its_notes_are(tmp_path, drums, pitched, program):
-    """Guards drums that pass for a piano, and a bass that few or dropped drums turn into drums."""
-    hits = notes(((k, k + 1, 36) for k in range(40)), step=120, channel=DRUMS)
-    bass = [(0, mido.Message("program_change", program=33))]
-    bass += notes(((k, k + 1, 40) for k in range(pitched)), step=120)
-    names = [[(0, mido.MetaMessage("track_name", name=name))] for name in ("low", "low end")]
-    save(tmp_path / "in" / "train" / "a.mid", [names[0] + hits, names[1] + bass])
-    settings = MUSIC.settings({"drums": drums, "parts": "low"})
-    noise.prepared(tmp_path / "in", tmp_path / "data", settings)
-    frame = open_dataset(tmp_path / "data").frame
-    assert [part.program for part in frame.parts] == [program]
+def test_a_part_is_of_drums_or_of_pitches(tmp_path, options, drums, pitched):
+    """Guards hits that are read as notes of a pitch, far up, and notes that are read as hits: of
+    steel drums, and of tracks called like drums, in another file."""
+    hits = notes(((k, k + 1, 36) for k in range(9)), step=120, channel=DRUMS)
+    steel = [(0, mido.Message("program_change", program=114))]
+    steel += notes(((k, k + 1, 60) for k in range(9)), step=120)
+    tracks = [("a", "tune", hits), ("a", "toms", hits), ("b", "tune", steel), ("b", "kit", steel)]
+    for file in "ab":
+        named = [
+            [(0, mido.MetaMessage("track_name", name=name)), *some]
+            for of, name, some in tracks
+            if of == file
+        ]
+        save(tmp_path / "in" / "train" / f"{file}.mid", named)
+    noise.prepared(tmp_path / "in", tmp_path / "data", MUSIC.settings(options | {"drums": "keep"}))
+    dataset = open_dataset(tmp_path / "data")
+    frame = dataset.frame
     assert PianoRollFrames.from_json(frame.to_json()) == frame
     with pytest.raises(ValueError, match="from 0 to 128"):
         PianoRollFrames.from_json({**frame.to_json(), "programs": [DRUM_PART + 1]})
+    assert [part.name for part in frame.parts if part.program == DRUM_PART] == drums
+    left = [part.name for part in frame.parts if part.program != DRUM_PART]
+    assert [name for name in left if name not in ("kit", "other")] == pitched
+    kick = PART_KEYS.index(36)
+    for k in range(2):
+        frames = frame.decode_marked(dataset["train"].read_rows(k))
+        sounds = sounding(frames) > 0
+        assert set(np.flatnonzero(sounds.any(0)).tolist()) <= {kick, 60 - 21}
+        assert (drums_in(frames, frame.parts) == sounds * (np.arange(88) == kick)).all()
 
 
 @pytest.mark.parametrize("band", [BAND, OWN_ROWS])
@@ -232,10 +253,12 @@ def test_every_drum_has_a_row_from_which_it_comes_back(hits):
 def test_hits_off_the_keys_of_a_piano_are_left_out_and_told(tmp_path):
     """Guards sounds that were moved by octaves onto others without a word."""
     hits = notes([(0, 120, 12), (0, 120, 36), (120, 240, 110)], channel=DRUMS)
-    piece = load_midi(save(tmp_path / "a.mid", [hits]), OWN_ROWS)
+    piece = load_midi(path := save(tmp_path / "a.mid", [hits]), OWN_ROWS)
     (line,) = piece.placed.tally(piece.frames).lines(onsets=True)
     assert "left out 2 hits on keys for which a kit has no sound" in line
     assert np.flatnonzero(sounding(piece.frames)).tolist() == [PART_KEYS.index(36)]
+    kept = "drums on keys without a sound, which the run does not replace: they stay"
+    assert Original(path, OWN_ROWS, transposed=0).remarks == [f"{path} has {kept}"]
 
 
 @pytest.mark.parametrize(
