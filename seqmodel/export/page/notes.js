@@ -65,8 +65,9 @@ class NotePlayer extends Player {
     const { model, next } = this;
     const drawnNotes = this.sounding().filter((note) => !note.byHand);
     const held = new Map(drawnNotes.map((note) => [note.key, note]));
-    const begins = place !== undefined && this.pieces.at(-1)?.first !== next - place;
-    if (begins) this.pieces.push({ first: next - place, number });
+    const first = next - place;
+    if (place !== undefined && this.pieces.at(-1)?.first !== first)
+      this.pieces.push({ first, number });
     const struck = new Map();
     for (let key = 0; key < model.notes; key += 1) {
       const note = held.get(key);
@@ -79,7 +80,7 @@ class NotePlayer extends Player {
       if (frame[key] && !goesOn) struck.set(key, { late, part, velocity, given: isGiven });
     }
     const voices = frame.slice(0, model.notes).map((on, key) =>
-      on && !(model.apart && this.isDrum(struck.get(key) ?? held.get(key))));
+      on && !(model.apart && this.drums(struck.get(key) ?? held.get(key))));
     for (const [key, note] of struck) {
       note.velocity ||= velocity(key, voices, place, this);
       this.begin(key, next, note);
