@@ -225,17 +225,21 @@ def test_kick_and_bass_are_struck_on_one_key_and_both_come_back(tmp_path):
     save(tmp_path / "in" / "train" / "a.mid", [bass, names[0] + kit])
     options = {"drums": "keep", "parts": "bass"}
     manifest = noise.prepared(tmp_path / "in", tmp_path / "data", MUSIC.settings(options))
-    assert manifest["parts"] == {"bass": len(tune), "drums": len(hits)}
+    assert manifest["parts"] == {"bass": len(tune), "drums": len(hits), "other": 0}
     assert manifest["notes"] == {"read": len(tune) + len(hits), "dropped": 0, "merged": 0}
     train = open_dataset(tmp_path / "data")["train"]
     frames = train.frame.decode_marked(train.read_rows(0))
-    _, bass, drums = read(sample("mid", frames, train.frame)).tracks
+    _, bass, drums, _ = read(sample("mid", frames, train.frame)).tracks
     heard = {track.name: sorted(notes_in(track)) for track in (bass, drums)}
     assert heard["drums"] == sorted((120 * k, 120 * k + 120, key, DRUMS) for k, key in hits)
     assert heard["bass"] == sorted((120 * on, 120 * off, key, 0) for on, off, key in tune)
     moved = train.frame.decode_marked(train.frame.vary(train.read_rows(0), 3))
-    *_, drums = read(sample("mid", moved, train.frame)).tracks
+    *_, drums, _ = read(sample("mid", moved, train.frame)).tracks
     assert sorted(notes_in(drums)) == heard["drums"]
+    flute = [(0, mido.MetaMessage("track_name", name="flute")), *notes([(0, 480, 72)])]
+    of_none = load_midi(save(tmp_path / "flute.mid", [flute]), train.frame).frames
+    assert sounding(of_none).any()
+    assert not drums_in(of_none, train.frame.parts).any()
 
 
 @settings(max_examples=40, deadline=None)
@@ -264,18 +268,19 @@ def test_hits_off_the_keys_of_a_piano_are_left_out_and_told(tmp_path):
 @pytest.mark.parametrize(
     ("options", "drums", "parts"),
     [
-        ({"parts": "Lead"}, True, ["Lead", "drums"]),
-        ({"parts": "Lead,Drum"}, True, ["Lead", "Drum"]),
-        ({"parts": "Lead,Kit"}, True, ["Lead", "Kit"]),
+        ({"parts": "Lead"}, True, ["Lead", "drums", "other"]),
+        ({"parts": "Lead,Drum"}, True, ["Lead", "Drum", "other"]),
+        ({"parts": "Lead,Kit"}, True, ["Lead", "Kit", "drums", "other"]),
         ({"parts": "Bass"}, True, ["Bass", "drums", "other"]),
         ({"parts": "Lead"}, False, ["Lead"]),
         ({"parts": "Lead", "drums": "drop"}, True, ["Lead"]),
-        ({"tracks": True}, True, ["Lead", "Kit"]),
-        ({"parts": "Lead,Drums"}, False, ["Lead", "Drums"]),
+        ({"tracks": True}, True, ["Lead", "Kit", "drums", "other"]),
+        ({"parts": "Lead,Drums"}, False, ["Lead", "Drums", "other"]),
     ],
 )
 def test_drums_that_are_kept_have_a_part(tmp_path, options, drums, parts):
-    """Guards drums among the notes of `other`, and parts for drums that there are not."""
+    """Guards drums among the notes of `other`, parts for drums that there are not, and a last part,
+    which notes of no part count as, that is drums."""
     kit, lead = ([(0, mido.MetaMessage("track_name", name=name))] for name in ("Kit", "Lead"))
     kit += notes(((k, k + 1, 36) for k in range(8)), step=120, channel=DRUMS)
     lead += notes(((k, k + 1, 60 + k) for k in range(8)), step=120)
@@ -283,6 +288,7 @@ def test_drums_that_are_kept_have_a_part(tmp_path, options, drums, parts):
     settings = MUSIC.settings({"drums": "keep", **options})
     manifest = noise.prepared(tmp_path / "in", tmp_path / "out", settings)
     assert [*manifest["parts"]] == parts
+    assert not [each for each in MUSIC.prepare_remarks(manifest) if "other:" in each]
     assert not [each for each in manifest["not_kept"] if "which notes are drums" in each]
 
 
