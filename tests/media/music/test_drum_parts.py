@@ -108,6 +108,24 @@ def test_samples_have_drums_on_channel_10_whatever_their_key(tmp_path, semitones
         assert (load_midi(tmp_path / "a.mid", band).frames[:7] == frames[:7]).all()
 
 
+@pytest.mark.parametrize("use", ["prime", "fill"])
+def test_drums_of_a_sampled_npy_are_drums_again(tmp_path, use):
+    """Guards a kit that a piano plays, at the top of its keys, where a .npy is continued."""
+    rows = [PART_KEYS.index(key) for _, _, key in HITS[:3]]
+    frame = replace(OWN_ROWS, drum_keys={row + 21: 9 for row in rows})
+    frames = frames_of(HITS[:3], frame=frame)
+    frames[:8, 60 - 21], frames[0, 88 + 60 - 21] = 1, 1
+    (path := tmp_path / "a.npy").write_bytes(sample("npy", frames, frame))
+    request, drawn = SampleRequest("mid", length=4, prime=path, include_prime=True), frames[:4] * 0
+    if use == "fill":
+        request = SampleRequest("mid", options={"fill": path, "notes": "C2:C3"})
+        drawn = FilledPiece(path, frame, request.options).frames
+    MusicSampling(frame, request).write(file := io.BytesIO(), [drawn])
+    (given_track,) = (track for track in read(file.getvalue()).tracks if track.name == "given")
+    expected = [(120 * begin, 120 * end, key, DRUMS) for begin, end, key in HITS[:3]]
+    assert sorted(notes_in(given_track)) == sorted([*expected, (0, 960, 60, 0)])
+
+
 @pytest.mark.parametrize("band", [BAND, OWN_ROWS])
 def test_drums_sound_as_a_kit_does(tmp_path, band):
     """In samples, and in a file that is played with its drums; a kit has no sound for key 90."""
