@@ -242,6 +242,8 @@ class MusicCorpus:
             levels = frame.marks[name]
             if levels.names:
                 kept = levels.names[: max(self._asked_parts, self._last_part)]
+                if kept and frame.which_drums[len(kept) - 1 : len(kept)] == (True,):
+                    kept = levels.names  # notes of no part are of the last, which thus is no drums
                 marks[name] = Levels.of_names(kept or levels.names)
             else:
                 marks[name] = Levels.of(counts) if counts.any() else levels

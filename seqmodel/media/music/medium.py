@@ -259,9 +259,11 @@ class Music(Medium):
         return "was prepared before metres were stored: every piece counts as 4/4"
 
     def prepare_remarks(self, manifest: Mapping[str, Any]) -> list[str]:
+        from seqmodel.media.music.parts import OTHER
+
         remarks = [str(remark) for remark in manifest.get("grid_remarks", [])]
         parts = manifest.get("parts", {})
-        unused = [name for name, notes in parts.items() if not notes]
+        unused = [name for name, notes in parts.items() if not notes and name != OTHER]
         if unused and any(parts.values()):  # or there is no train
             names = ", ".join(unused)
             remarks.append(

@@ -50,6 +50,7 @@ from seqmodel.media.music.grid import (
     semitones_above_c,
 )
 from seqmodel.media.music.inspection import piano_roll_picture, piano_roll_png
+from seqmodel.media.music.kit import ABOVE
 from seqmodel.media.music.metre import (
     COMMON_TIME,
     Metre,
@@ -364,11 +365,25 @@ class ReadFile:
                 self.score = self.placed.score
         self.states_onsets = has_onsets(found)
         self.played = found if self.states_onsets else with_onsets(found)
+        if self.placed is None and frame.drum_table:
+            self.played = _with_drums(self.played, frame)
         self.frames = self.played if frame.onsets else sounding(self.played)
         if self.score and not self.score.smpte:
             self.tempo = 60e6 / int(self.score.tempo[0])
         stated = metre_of(self.score, self.frames, frame.grid)
         self.metre = _metre(frame, options.get("metre"), stated)
+
+
+def _with_drums(frames: NDArray[np.uint8], frame: PianoRollFrames) -> NDArray[np.uint8]:
+    """Frames (T, 176) of a .npy, which has no parts, with marks that say what are drums.
+
+    That is what lies above a band's pitches, on rows that drums have in train.
+    """
+    marked = np.pad(frames, ((0, 0), (0, frame.marked_size - frames.shape[1])))
+    keys = [key for key in frame.drum_keys if key > HIGHEST_PITCH - ABOVE]
+    for row in (key - LOWEST_PITCH for key in keys):
+        marks_in(marked)["part"][:, row] = frames[:, row] * (frame.drum_parts[0] + 1)
+    return marked
 
 
 # ---- filling -------------------------------------------------------------------------------------

@@ -274,18 +274,20 @@ def midi_bytes(
     notes = notes_of(frames)
     apart = drums_in(frames, parts) if drum_table else None
     velocity_of = velocities(notes, frames, grid, metre=metre, flat=flat, apart=apart)
+    hits = np.zeros(len(notes), bool) if apart is None else given_notes(notes, apart)
+    keys = midi_keys(notes, hits, drum_table)
     onsets = onset_ticks(notes, frames, np.array(ticks), np.diff(ticks))
     for number, (part, in_track) in enumerate(split_tracks(notes, frames, given, parts)):
         channel, events = number + (number >= DRUM_CHANNEL), list[smf.TimedEvent]()
         if is_kit(frames) or part.program == DRUMS:
             channel = DRUM_CHANNEL
-        keys = midi_keys(notes, in_track & (channel == DRUM_CHANNEL), drum_table)
         for n in np.flatnonzero(in_track).tolist():
             begin, end, key = notes[n].tolist()
             off, velocity = min(ticks[end], onsets.get((end, key), MAX_TICK)), int(velocity_of[n])
             on, sent = onsets[begin, key], int(keys[n])
-            events.append((on, smf.STRIKES, bytes([smf.NOTE_ON | channel, sent, velocity])))
-            events.append((off, smf.OFFS, bytes([smf.NOTE_OFF | channel, sent, velocity])))
+            to = DRUM_CHANNEL if hits[n] else channel
+            events.append((on, smf.STRIKES, bytes([smf.NOTE_ON | to, sent, velocity])))
+            events.append((off, smf.OFFS, bytes([smf.NOTE_OFF | to, sent, velocity])))
         events.sort()
         if number == 0 and not frames[-1].any():
             events.append((ticks[-1], smf.STRIKES, smf.meta(smf.MARKER, END_OF_PIECE)))

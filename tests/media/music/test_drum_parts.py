@@ -108,6 +108,24 @@ def test_samples_have_drums_on_channel_10_whatever_their_key(tmp_path, semitones
         assert (load_midi(tmp_path / "a.mid", band).frames[:7] == frames[:7]).all()
 
 
+@pytest.mark.parametrize("use", ["prime", "fill"])
+def test_drums_of_a_sampled_npy_are_drums_again(tmp_path, use):
+    """Guards a kit that a piano plays, at the top of its keys, where a .npy is continued."""
+    rows = [PART_KEYS.index(key) for _, _, key in HITS[:3]]
+    frame = replace(OWN_ROWS, drum_keys={row + 21: 9 for row in rows})
+    frames = frames_of(HITS[:3], frame=frame)
+    frames[:8, 60 - 21], frames[0, 88 + 60 - 21] = 1, 1
+    (path := tmp_path / "a.npy").write_bytes(sample("npy", frames, frame))
+    request, drawn = SampleRequest("mid", length=4, prime=path, include_prime=True), frames[:4] * 0
+    if use == "fill":
+        request = SampleRequest("mid", options={"fill": path, "notes": "C2:C3"})
+        drawn = FilledPiece(path, frame, request.options).frames
+    MusicSampling(frame, request).write(file := io.BytesIO(), [drawn])
+    (given_track,) = (track for track in read(file.getvalue()).tracks if track.name == "given")
+    expected = [(120 * begin, 120 * end, key, DRUMS) for begin, end, key in HITS[:3]]
+    assert sorted(notes_in(given_track)) == sorted([*expected, (0, 960, 60, 0)])
+
+
 @pytest.mark.parametrize("band", [BAND, OWN_ROWS])
 def test_drums_sound_as_a_kit_does(tmp_path, band):
     """In samples, and in a file that is played with its drums; a kit has no sound for key 90."""
@@ -225,17 +243,21 @@ def test_kick_and_bass_are_struck_on_one_key_and_both_come_back(tmp_path):
     save(tmp_path / "in" / "train" / "a.mid", [bass, names[0] + kit])
     options = {"drums": "keep", "parts": "bass"}
     manifest = noise.prepared(tmp_path / "in", tmp_path / "data", MUSIC.settings(options))
-    assert manifest["parts"] == {"bass": len(tune), "drums": len(hits)}
+    assert manifest["parts"] == {"bass": len(tune), "drums": len(hits), "other": 0}
     assert manifest["notes"] == {"read": len(tune) + len(hits), "dropped": 0, "merged": 0}
     train = open_dataset(tmp_path / "data")["train"]
     frames = train.frame.decode_marked(train.read_rows(0))
-    _, bass, drums = read(sample("mid", frames, train.frame)).tracks
+    _, bass, drums, _ = read(sample("mid", frames, train.frame)).tracks
     heard = {track.name: sorted(notes_in(track)) for track in (bass, drums)}
     assert heard["drums"] == sorted((120 * k, 120 * k + 120, key, DRUMS) for k, key in hits)
     assert heard["bass"] == sorted((120 * on, 120 * off, key, 0) for on, off, key in tune)
     moved = train.frame.decode_marked(train.frame.vary(train.read_rows(0), 3))
-    *_, drums = read(sample("mid", moved, train.frame)).tracks
+    *_, drums, _ = read(sample("mid", moved, train.frame)).tracks
     assert sorted(notes_in(drums)) == heard["drums"]
+    flute = [(0, mido.MetaMessage("track_name", name="flute")), *notes([(0, 480, 72)])]
+    of_none = load_midi(save(tmp_path / "flute.mid", [flute]), train.frame).frames
+    assert sounding(of_none).any()
+    assert not drums_in(of_none, train.frame.parts).any()
 
 
 @settings(max_examples=40, deadline=None)
@@ -264,18 +286,19 @@ def test_hits_off_the_keys_of_a_piano_are_left_out_and_told(tmp_path):
 @pytest.mark.parametrize(
     ("options", "drums", "parts"),
     [
-        ({"parts": "Lead"}, True, ["Lead", "drums"]),
-        ({"parts": "Lead,Drum"}, True, ["Lead", "Drum"]),
-        ({"parts": "Lead,Kit"}, True, ["Lead", "Kit"]),
+        ({"parts": "Lead"}, True, ["Lead", "drums", "other"]),
+        ({"parts": "Lead,Drum"}, True, ["Lead", "Drum", "other"]),
+        ({"parts": "Lead,Kit"}, True, ["Lead", "Kit", "drums", "other"]),
         ({"parts": "Bass"}, True, ["Bass", "drums", "other"]),
         ({"parts": "Lead"}, False, ["Lead"]),
         ({"parts": "Lead", "drums": "drop"}, True, ["Lead"]),
-        ({"tracks": True}, True, ["Lead", "Kit"]),
-        ({"parts": "Lead,Drums"}, False, ["Lead", "Drums"]),
+        ({"tracks": True}, True, ["Lead", "Kit", "drums", "other"]),
+        ({"parts": "Lead,Drums"}, False, ["Lead", "Drums", "other"]),
     ],
 )
 def test_drums_that_are_kept_have_a_part(tmp_path, options, drums, parts):
-    """Guards drums among the notes of `other`, and parts for drums that there are not."""
+    """Guards drums among the notes of `other`, parts for drums that there are not, and a last part,
+    which notes of no part count as, that is drums."""
     kit, lead = ([(0, mido.MetaMessage("track_name", name=name))] for name in ("Kit", "Lead"))
     kit += notes(((k, k + 1, 36) for k in range(8)), step=120, channel=DRUMS)
     lead += notes(((k, k + 1, 60 + k) for k in range(8)), step=120)
@@ -283,6 +306,7 @@ def test_drums_that_are_kept_have_a_part(tmp_path, options, drums, parts):
     settings = MUSIC.settings({"drums": "keep", **options})
     manifest = noise.prepared(tmp_path / "in", tmp_path / "out", settings)
     assert [*manifest["parts"]] == parts
+    assert not [each for each in MUSIC.prepare_remarks(manifest) if "other:" in each]
     assert not [each for each in manifest["not_kept"] if "which notes are drums" in each]
 
 
