@@ -33,7 +33,7 @@ from seqmodel.media.music.grid import (
     ROLL_SUFFIXES,
     note_name,
 )
-from seqmodel.media.music.kit import sound_name
+from seqmodel.media.music.kit import SOUNDS
 from seqmodel.media.music.parts import FAMILIES, parts_of
 from seqmodel.media.music.placing import Tally
 from seqmodel.media.music.published import read_published
@@ -372,9 +372,8 @@ def _range(pitches: NDArray[Any]) -> dict[str, str | None]:
 
 def _sounds(keys: NDArray[Any]) -> dict[str, dict[str, int]]:
     """How often each drum sound is struck, most common first, given the key of each hit."""
-    counts = Counter(keys.tolist())
-    names = {key: sound_name(key) if key in KIT else f"key {key}" for key in counts}
-    return {"drum_sounds": {names[key]: n for key, n in counts.most_common()}}
+    counts = Counter(SOUNDS[k - KIT[0]].name if k in KIT else f"key {k}" for k in keys.tolist())
+    return {"drum_sounds": dict(counts.most_common())}
 
 
 def _density(frames: NDArray[np.uint8]) -> float:

@@ -116,11 +116,6 @@ PART_KEYS = (*ALL_KEYS[ABOVE:], *reversed(ALL_KEYS[:ABOVE]))
 """The MIDI key of the drum on each row (88,) of new frames; frames state what theirs have."""
 
 
-def sound_name(key: int) -> str:
-    """The name of a key's sound, such as "closed hi-hat" for 42."""
-    return SOUNDS[key - KIT[0]].name
-
-
 @lru_cache(maxsize=len(KIT))
 def drum_sound(key: int, rate: int) -> NDArray[np.float64]:
     """The sound of a key, (n,) samples at `rate` within [-1, 1]; always the same."""

@@ -30,7 +30,7 @@ from seqmodel.media.music.frames import (
     transposed,
 )
 from seqmodel.media.music.grid import MAX_FRAMES, Grid
-from seqmodel.media.music.kit import SOUNDS, drum_sound, sound_name
+from seqmodel.media.music.kit import SOUNDS, drum_sound
 from seqmodel.media.music.midi import read_score
 from seqmodel.media.music.placing import Tally, place
 from seqmodel.media.music.writing import render, velocities
@@ -371,7 +371,7 @@ def test_hits_have_no_length_and_the_rest_of_the_band_is_left_out():
     tally = placed.tally(frames)
     assert frames.shape[1] == 47
     assert np.argwhere(frames)[:, 0].tolist() == [0, 9, 11, 14]
-    struck = [sound_name(35 + row) for _, row in np.argwhere(frames)]
+    struck = [SOUNDS[row].name for _, row in np.argwhere(frames)]
     assert struck == ["bass drum", "closed hi-hat", "maracas", "acoustic snare"]
     assert (tally.read, tally.related, tally.unknown) == (4, 1, 1)
     assert tally.lines(onsets=False, kit=True) == [
@@ -410,7 +410,7 @@ def test_accents_follow_the_bar_alone():
 
 def test_each_sound_is_heard_within_its_bounds_and_decays():
     """Guards against overflow, clicks at the end, and sounds that are silent or alike."""
-    sounds = {sound_name(key): drum_sound(key, 44_100) for key in range(35, 82)}
+    sounds = {sound.name: drum_sound(key, 44_100) for key, sound in enumerate(SOUNDS, 35)}
     for name, sound in sounds.items():
         assert np.isfinite(sound).all(), name
         assert 0.1 < np.abs(sound).max() <= 1, name
