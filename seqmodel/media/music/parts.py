@@ -32,8 +32,8 @@ class Part(NamedTuple):
 
 OTHER = "other"
 """The last part, if there are notes that belong to no named one."""
-MAX_PARTS = 13
-"""Together with `OTHER` and what was given, each has a channel."""
+MAX_PARTS = 12
+"""Together with drums, `OTHER` and what was given, each has a channel."""
 MAX_TRACKS = 8
 """Track names that become parts, at most."""
 
