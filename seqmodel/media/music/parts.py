@@ -318,7 +318,9 @@ def parts_of_notes(
     `drums` as in `part_of`. Without names, no note is of any part, and nothing is counted.
     """
     found = np.zeros(len(score.pitch), np.uint8)
-    programs, parts = Counter[tuple[int, int]](), parts_of(score) if names else []
+    if not names:
+        return found, Counter()
+    programs, parts = Counter[tuple[int, int]](), parts_of(score)
     for part, number in zip(parts, _numbers(parts, score, names, drums), strict=True):
         found[_notes_of(part, score)] = number
         programs[number, [*part["programs"], DRUMS + 1][0] - 1] += part["notes"]
