@@ -98,8 +98,8 @@ class MidiPiece(NamedTuple):
     transposed: int
     """Semitones by which it was moved to C."""
     placed: PlacedNotes
-    parts: tuple[NDArray[np.uint8], Counter[tuple[int, int]]] | None = None
-    """`parts_of_notes`, where frames have parts."""
+    parts: tuple[NDArray[np.uint8], Counter[tuple[int, int]]]
+    """`parts_of_notes`."""
 
 
 class PreparedPiece(NamedTuple):
@@ -219,7 +219,7 @@ class MusicCorpus:
 
         Drums that are kept have one, and rows of their own.
         """
-        names = self._midi.marks["part"].names if "part" in self._midi.marks else ()
+        names = self._midi.part_names
         self._asked_parts = len(names)
         if self._for_run or not names:
             return
@@ -294,18 +294,13 @@ class MusicCorpus:
         return self._read(path) if self._only_midi else None
 
     def _read(self, path: Path) -> PreparedPiece:
-        piece, frame = load_midi(path, self._midi), self._midi
-        score, parts = piece.placed.score, None
-        contents, programs, last_part = Contents(frame), Counter[tuple[int, int]](), 0
-        contents.add(score)
-        if piece.parts:
-            of_score, programs = piece.parts
-            parts = of_score[piece.placed.chosen]
-            last_part = int(parts.max(initial=0))
+        piece, contents = load_midi(path, self._midi), Contents(self._midi)
+        placed, (parts, programs) = piece.placed, piece.parts
+        contents.add(placed.score)
         return self._prepare(
-            piece.frames, piece.content_hash, {"transposed": piece.transposed}, score,
-            tally=piece.placed.tally(piece.frames, parts), contents=contents, programs=programs,
-            last_part=last_part,
+            piece.frames, piece.content_hash, {"transposed": piece.transposed}, placed.score,
+            tally=placed.tally(piece.frames, parts), contents=contents, programs=programs,
+            last_part=int(parts[placed.chosen].max(initial=0)),
         )  # fmt: skip
 
     def works(self, path: Path, read: Any = None) -> Iterator[Work]:
@@ -327,8 +322,8 @@ class MusicCorpus:
                 frames, facts = roll.frames, dict[str, Any](transposed=0)
                 if roll.pitches is not None:
                     facts["voices"] = roll.pitches.tolist()
-                    if "part" in self._midi.marks:
-                        frames = roll.with_parts(self._midi.marks["part"].names)
+                    if names := self._midi.part_names:
+                        frames = roll.with_parts(names)
                         last_part = int(marks_in(frames)["part"].max(initial=0))
                 frames = frames if self._midi.onsets else sounding(frames)
                 # A roll has no finer grid behind it: it is its own content.
@@ -441,23 +436,20 @@ def load_midi(path: Path, frame: PianoRollFrames, *, detect_drums: bool = False)
     transposed = semitones_to_c(score) if frame.transpose_to_c else 0
     shown = replace(frame, kit=True, onsets=False) if kit and not frame.kit else frame
     placed = place(score, shown, transpose=transposed)
-    frames, levels = placed.frames(onsets=frame.onsets), frame.marks.get("part")
-    parts = parts_of_notes(score, levels.names) if levels is not None else None
+    frames, parts = placed.frames(onsets=frame.onsets), parts_of_notes(score, frame.part_names)
     if frame.marks:
-        frames = placed.with_marks(frames, _marks(placed, frame, parts and parts[0]))
+        frames = placed.with_marks(frames, _marks(placed, frame, parts[0]))
     # The rule for restruck notes is an option, so the content is always read by the default rule.
     content = score if frame.restrike == "close" else read_score(data)
     return MidiPiece(frames, content_of(content), transposed, placed, parts)
 
 
 def _marks(
-    placed: PlacedNotes, frame: PianoRollFrames, parts: NDArray[np.uint8] | None
+    placed: PlacedNotes, frame: PianoRollFrames, parts: NDArray[np.uint8]
 ) -> dict[str, NDArray[np.uint8]]:
-    """The marks that `frame` keeps of each of the notes (N,), given the score's `parts`, if any."""
+    """The marks that `frame` keeps of each of the notes (N,), given the `parts` of the score's."""
     score, chosen = placed.score, placed.chosen
-    marks = {"velocity": score.velocity[chosen]}
-    if parts is not None:
-        marks["part"] = parts[chosen]
+    marks = {"part": parts[chosen], "velocity": score.velocity[chosen]}
     if "timing" in frame.marks:
         exact = score.frame_positions(score.on_tick[chosen] - placed.lag, frame.grid)
         late = np.rint(ON_TIME + TIMING_PER_FRAME * (exact - placed.begin))

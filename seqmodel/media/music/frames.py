@@ -167,7 +167,7 @@ def drums_in(frames: NDArray[np.uint8], parts: Sequence[Part] = ()) -> NDArray[n
     return (sounding(frames) > 0) & np.array(are_drums)[marks_in(frames)["part"]]
 
 
-def outer_notes(roll: NDArray[np.uint8]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def outer_notes(roll: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """The lowest and the highest note, 0 to 87, of each frame of a roll (T, 88): (T,) twice.
 
     In a silent frame they are 0 and 87.
@@ -375,10 +375,13 @@ class PianoRollFrames(FrameDefinition):
         return range(0) if self.kit else range(-5, 7)
 
     @property
+    def part_names(self) -> tuple[str, ...]:
+        return self.marks["part"].names if "part" in self.marks else ()
+
+    @property
     def parts(self) -> tuple[Part, ...]:
         """None if notes are kept without."""
-        named = zip(self.marks["part"].names, self.programs, strict=True) if self.programs else ()
-        return tuple(Part(*each) for each in named)
+        return tuple(map(Part, self.part_names, self.programs))
 
     @property
     def rows(self) -> range:

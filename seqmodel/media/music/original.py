@@ -50,8 +50,6 @@ from seqmodel.media.music.grid import (
     DRAWN,
     DRUM_CHANNEL,
     END_OF_PIECE,
-    HIGHEST_PITCH,
-    LOWEST_PITCH,
     MAX_TICK,
 )
 from seqmodel.media.music.metre import Signature
@@ -112,9 +110,9 @@ class Original:
                 f"{path} has ticks longer than the run's frames ({frame.grid}), too long for drawn "
                 "notes: save it with more ticks per beat"
             )
-        kit, of_drums, pitch = frame.kit, score.of_drums, score.pitch
+        kit, of_drums, pitch = frame.kit, score.of_drums, score.pitch.astype(int)
         apart = any(part.program == DRUMS for part in frame.parts)
-        off_keys = (pitch < LOWEST_PITCH) | (pitch > HIGHEST_PITCH)
+        off_keys = fold(pitch) != pitch
         end = np.where(of_drums[placed.chosen], placed.begin + 1, placed.end)
         rows = np.stack([placed.chosen, placed.begin, end, placed.row], axis=1).tolist()
         stays = np.zeros_like(of_drums) if kit else (of_drums & (not apart)) | off_keys
@@ -221,14 +219,14 @@ class Original:
         begins = onset_ticks(notes, frames, ticks + self._lag, steps, late)
         last, ended = int(ticks[-1]), defaultdict[tuple[int, int], int](int)
         marked = not frames[-1].any() and (cut is not None or score.end_tick < last)
-        parts, drums = self._frame.parts, drums_in(frames, self._frame.parts)
-        _, *tracks = split_tracks(notes, frames, given, parts)
+        drums = drums_in(frames, self._frame.parts)
+        _, *tracks = split_tracks(notes, frames, given, self._frame.parts)
         of_part = np.full(len(notes), -1)
         for k, (_, own) in enumerate(tracks):
             of_part[own] = k
         drawn = {k: part for k, (part, own) in enumerate(tracks) if own.any()}
         drawn |= {0: Part(DRAWN, PIANO)} if marked and not drawn else {}
-        like = self._models(drawn, parts, remaining, cut)
+        like = self._models(drawn, remaining, cut)
         targets = self._targets(drawn, like, int(ticks[free.any(axis=1).argmax()]), added)
         if marked:
             (track, _), *_ = targets.values()
@@ -241,7 +239,7 @@ class Original:
         }
         levels = self._frame.marks.get("velocity")
         # Few of the notes replaced, if any, are of a level.
-        like = self._models(drawn, parts, {}, cut) if levels else like
+        like = self._models(drawn, {}, cut) if levels else like
         near = {k: self._neighbours(some) for k, some in like.items()}
         notes, of_part = notes[of_part >= 0], of_part[of_part >= 0]
         hits, table = given_notes(notes, drums), self._frame.drum_table
@@ -437,9 +435,8 @@ class Original:
         return track, [channel for channel in own if channel != DRUM_CHANNEL]
 
     def _models(
-        self, drawn: Iterable[int], parts: Sequence[Part], remaining: Mapping[int, list[Note]],
-        cut: int | None,
-    ) -> dict[int, list[int]]:  # fmt: skip
+        self, drawn: Iterable[int], remaining: Mapping[int, list[Note]], cut: int | None
+    ) -> dict[int, list[int]]:
         """The file's notes that those drawn of each part, by its number, are to be like.
 
         If there are any, those of the part that are replaced, else of the part, else replaced; else
@@ -447,7 +444,7 @@ class Original:
         """
         replaced = [n for n in remaining if n in self._cells] if cut is None else []
         kept = [n for n, at in self._cells.items() if cut is None or at[0] < cut]
-        numbers, _ = parts_of_notes(self._score, [part.name for part in parts])
+        numbers, _ = parts_of_notes(self._score, self._frame.part_names)
         models = dict[int, list[int]]()
         for k in drawn:
             there, own = ([n for n in of if numbers[n] == k + 1] for of in (replaced, kept))

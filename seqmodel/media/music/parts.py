@@ -123,14 +123,12 @@ def parts_of(score: Score) -> list[dict[str, Any]]:
     for number in np.flatnonzero(notes).tolist():
         track, channel = number >> 4, number & 15
         changes = changes_of.get((track, channel)) or changes_of.get((channel,)) or [(0, 1)]
-        ticks, known = zip(*sorted(changes, key=itemgetter(0)), strict=True)
-        programs = [*known]
-        if len({*known}) > 1:
+        ticks, programs = zip(*sorted(changes, key=itemgetter(0)), strict=True)
+        if len({*programs}) > 1:
             at = np.searchsorted(ticks, score.on_tick[part_ids == number], "right") - 1
-            note_counts = Counter[int]()
-            for program, count in zip(known, np.bincount(np.maximum(at, 0)).tolist(), strict=False):
-                note_counts[program] += count
-            programs = [program for program, count in note_counts.most_common() if count]
+            note_counts = Counter(dict.fromkeys(programs, 0))
+            note_counts.update(programs[k] for k in at.clip(min=0).tolist())
+            programs = tuple(program for program, n in note_counts.most_common() if n)
         parts.append(
             {
                 "track": track + 1,
@@ -298,8 +296,11 @@ def parts_of_notes(
     """The part of each note (N,), and the number of notes of each (part, program or `DRUMS`).
 
     A track without a name, or with one shared in its file, is named by its instrument's family.
+    Without names, no note is of any part, and nothing is counted.
     """
     found = np.zeros(len(score.pitch), np.uint8)
+    if not names:
+        return found, Counter()
     programs, parts = Counter[tuple[int, int]](), parts_of(score)
     for part, number in zip(parts, _numbers(parts, score, names), strict=True):
         found[_notes_of(part, score)] = number

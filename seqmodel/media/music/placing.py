@@ -138,7 +138,7 @@ class PlacedNotes:
         return with_marks
 
     def tally(self, frames: NDArray[np.uint8], parts: NDArray[np.uint8] | None = None) -> Tally:
-        """What became of them; of `parts` (N,), if there are any."""
+        """What became of them; `parts` are those of the score's notes, if known."""
         score, chosen = self.score, self.chosen
         # Sorting is several times as fast as np.unique. The lowest bit: whether it fills no frame.
         notes = np.sort(2 * (NOTES * score.on_tick[chosen] + self.row) + (self.begin == self.end))
@@ -152,10 +152,10 @@ class PlacedNotes:
             return Tally(len(distinct), dropped, merged, related, unknown)
         longer = (score.ends(pedal=self.frame.pedal) > score.off_tick)[chosen]
         shared = 0
-        if parts is not None:
+        if parts is not None and parts.any():
             sounding = np.zeros((self.length, NOTES), np.uint8)
-            for part in np.unique(parts).tolist():
-                sounding += self.roll_of(parts == part)
+            for part in np.unique(parts[chosen]).tolist():
+                sounding += self.where(parts == part)
             shared = int(((sounding > 1) & struck(frames)).sum())
         unknown *= self.frame.drums  # else all are dropped
         return Tally(len(distinct), dropped, merged, 0, unknown, int(longer.sum()), shared)
@@ -165,11 +165,12 @@ class PlacedNotes:
         drawn = np.array([f"{name} ".startswith(f"{DRAWN} ") for name in self.score.track_names])
         if not drawn.any():
             return None
-        return self.roll_of(~drawn[self.score.track[self.chosen]]) > 0
+        return self.where(~drawn[self.score.track])
 
-    def roll_of(self, kept: NDArray[np.bool_]) -> NDArray[np.uint8]:
-        """The roll (T, 88) of some of the notes (N,)."""
-        return replace(self, end=np.where(kept, self.end, self.begin)).frames(onsets=False)
+    def where(self, kept: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Where in the roll (T, 88) some of the score's notes sound."""
+        end = np.where(kept[self.chosen], self.end, self.begin)
+        return replace(self, end=end).frames(onsets=False) > 0
 
 
 def lag_of(on_tick: NDArray[np.int64], beat: int, steps: int = 4) -> int:

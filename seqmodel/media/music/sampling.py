@@ -21,6 +21,7 @@ from seqmodel.media.music.frames import (
     after_silence,
     chord_lengths,
     drums_in,
+    fold,
     given_notes,
     has_onsets,
     hold,
@@ -444,7 +445,7 @@ class FilledPiece(ReadFile):
     def _remarks(self, score: Score, *, keep: bool) -> list[str]:
         frame = self._frame
         pitches = score.pitch.astype(int) + self.transposed
-        off_keys = (pitches < LOWEST_PITCH) | (pitches > HIGHEST_PITCH)
+        off_keys = fold(pitches) != pitches
         placed, steps = in_frames(score, frame), frame.grid.steps_per_beat or 0
         off_grid = score.on_tick[placed] * steps % score.ticks_per_unit
         dropped = score.of_drums[~placed]
@@ -481,10 +482,9 @@ class FilledPiece(ReadFile):
                 raise UsageError(f"--notes {options['notes']} contains none of the keys, {keys}")
             free &= within
         if options.get("below") or options.get("above"):
-            roll = sounding(self.frames)
-            if (placed := self.placed) is not None:
-                tuned = placed.roll_of(are_tuned(placed.score)[placed.chosen])
-                roll = tuned if tuned.any() else roll
+            roll: NDArray[Any] = sounding(self.frames)
+            if self.placed and (tuned := self.placed.where(are_tuned(self.placed.score))).any():
+                roll = tuned
             bottom, top = _outer_lines(roll)
             if options.get("below"):
                 free &= np.arange(NOTES) < top[:, None]
@@ -492,7 +492,7 @@ class FilledPiece(ReadFile):
                 free &= np.arange(NOTES) > bottom[:, None]
         by_pitch = any(options.get(name) for name in ("notes", "below", "above"))
         if by_pitch and self.placed and not self._frame.kit:  # drums have none
-            free &= self.placed.roll_of(self.placed.score.of_drums[self.placed.chosen]) == 0
+            free &= ~self.placed.where(self.placed.score.of_drums)
             own = self._frame.drum_keys if self._frame.drum_table else ()
             free[:, [key - LOWEST_PITCH for key in own]] = False
         return free
@@ -537,7 +537,7 @@ class FilledPiece(ReadFile):
         return begin, end
 
 
-def _outer_lines(roll: NDArray[np.uint8]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _outer_lines(roll: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """The lowest and the highest note of each frame of a roll (T, 88): (T,) twice.
 
     In rests, those of the last sounding frame before or, at the beginning, of the first.

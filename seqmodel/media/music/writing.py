@@ -233,7 +233,7 @@ def midi_bytes(
     frames: NDArray[np.uint8],
     grid: Grid,
     *,
-    tempo_bpm: float = 120.0,
+    tempo_bpm: float = DEFAULT_BPM,
     metre: Sequence[Signature] = (),
     flat: bool = False,
     given: NDArray[np.bool_] | None = None,
@@ -532,7 +532,7 @@ def listen(path: Path, options: Mapping[str, Any], target: Path) -> None:
         else:
             frames, _, _, placed, _ = load_to_show(path, options)
             score, grid, given = placed.score, placed.frame.grid, placed.given_mask()
-            drums = placed.roll_of(score.of_drums[placed.chosen]) > 0
+            drums = placed.where(score.of_drums)
             stated = stated_metre(score, grid)
     times = frame_times(len(frames), grid, tempo or DEFAULT_BPM, None if tempo else score)
     check_sound(kind, float(times[-1]))
