@@ -70,15 +70,6 @@ def endless(run, monkeypatch):
         bias[88] = before
 
 
-@pytest.mark.parametrize(("seed", "number", "temperature"), [(1, 2, 1.0), (2**40, 0, 0.7)])
-def test_draws_follow_the_stated_stream(endless, seed, number, temperature):
-    """So that another program, backend or release can draw the very same piece."""
-    ours = draw_piece(endless, 300, seed=seed, number=number, temperature=temperature)
-    assert ours.shape == (300, 88)  # beyond one chunk of uniforms
-    assert ours.dtype == np.uint8
-    np.testing.assert_array_equal(ours, by_hand(endless, 300, seed, number, temperature))
-
-
 @pytest.mark.parametrize(("notes", "end"), [(1, True), (8, False), (13, True), (88, False)])
 def test_compiled_and_plain_sampling_strike_and_hold_the_same(monkeypatch, notes, end):
     """At borders between the halves of a frame, after a primer, and never held after silence."""
@@ -286,15 +277,6 @@ def short_chunks(monkeypatch):
     monkeypatch.setattr(sample, "CHUNK", 20)
 
 
-def test_hundreds_of_frames_of_the_papers_model_are_the_same():
-    """Guards against rounding errors that add up over time, and reads beyond a panel's end."""
-    frame, hidden = AudioFrames(8000, mean=0.001, deviation=0.08), AUDIO.paper_hidden["lstm"]
-    model = frame_wise_model("gaussian", frame, unit="lstm", hidden=hidden, components=20)
-    ours = same_draws(model, chunks=2)
-    assert ours.shape == (512, 10)
-    assert len(np.unique(ours)) > 1500
-
-
 @pytest.mark.usefixtures("short_chunks")
 @pytest.mark.parametrize(
     ("frame_size", "context", "components", "layers"),
@@ -307,19 +289,6 @@ def test_compiled_and_plain_sampling_draw_the_same(frame_size, context, componen
     prime = np.random.default_rng(0).integers(-9000, 9000, (5, frame_size)) / 32768
     for temperature in (1.0, 0.5, 0.0) if layers == 2 else (1.0,):
         same_draws(model, temperature=temperature, prime=prime)
-
-
-@pytest.mark.usefixtures("short_chunks")
-@kinds
-def test_samples_are_16_bit_levels_within_their_range(kind):
-    """Guards against samples that wrap around in a WAV file, or that the model reads unclamped."""
-    frame = AudioFrames(8000, 3, 7, mean=0.1, deviation=3.0)
-    drawn = draw(frame_wise_model(kind, frame))
-    assert drawn.dtype == np.float32
-    levels = drawn * 32768
-    assert levels.min() == -32768
-    assert levels.max() == 32767
-    np.testing.assert_array_equal(levels, levels.round())
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
