@@ -31,7 +31,7 @@ from seqmodel.sampling import sampler as sample
 from seqmodel.sampling.sampler import DrawnPiece, Freeze, Pause, Sampler, side_by_side
 
 
-def by_hand(run, length, seed, number, temperature=1.0, prime=(), shortest=0):
+def by_hand(run, length, seed, number, prime=(), shortest=0):
     """The rule of the docstring by hand: a uniform per note and one for the end, frame by frame."""
     uniforms = Uniforms(seed, number).take(length, 89)
     model = copy.deepcopy(run.model).double()
@@ -45,7 +45,7 @@ def by_hand(run, length, seed, number, temperature=1.0, prime=(), shortest=0):
             h, state = model.step(carry)
             logits = model.output(h)
             uniform = uniforms[len(frames)]
-            p = torch.sigmoid(logits[0, :88] / temperature).numpy()
+            p = torch.sigmoid(logits[0, :88]).numpy()
             frames.append((uniform[:88] < p).astype(np.uint8))
             if len(frames) >= shortest and uniform[88] < torch.sigmoid(logits[0, 88]):
                 break
@@ -53,10 +53,9 @@ def by_hand(run, length, seed, number, temperature=1.0, prime=(), shortest=0):
     return np.array(frames)
 
 
-def draw_piece(run, length, *, temperature=1.0, **which):
+def draw_piece(run, length, **which):
     """A whole piece (T, 88)."""
-    sampler = Sampler(run.model, temperature=temperature)
-    return np.concatenate(list(sampler.piece(length, **which)))
+    return np.concatenate(list(Sampler(run.model).piece(length, **which)))
 
 
 @pytest.fixture
@@ -263,10 +262,10 @@ def frame_wise_model(kind, frame=SMALL, *, unit="gru", hidden=9, components=4, l
     return model
 
 
-def draw(model, chunks=3, uniforms=None, temperature=1.0, prime=None):
+def draw(model, chunks=3, temperature=1.0):
     """The first `chunks` chunks, as frames (T, F)."""
     sampler = sample.Sampler(model, temperature=temperature)
-    drawn = list(itertools.islice(sampler.draw(uniforms or Uniforms(3, 1), prime=prime), chunks))
+    drawn = list(itertools.islice(sampler.draw(Uniforms(3, 1)), chunks))
     assert not any(ended for _, ended in drawn)
     return np.concatenate([frames for frames, _ in drawn])
 
