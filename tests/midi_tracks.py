@@ -50,5 +50,18 @@ def timed(track):
     return [(tick, message.copy(time=0)) for tick, message in at_ticks(track)]
 
 
+def sounding(track):
+    """(First tick, last tick, pitch, velocity) of a track's notes, all of which end."""
+    begun, found = {}, []
+    for now, message in at_ticks(track):
+        if message.type == "note_on" and message.velocity:
+            begun[message.note] = now, message.velocity
+        elif message.type in ("note_on", "note_off"):
+            first, velocity = begun.pop(message.note)
+            found.append((first, now, message.note, velocity))
+    assert not begun
+    return sorted(found)
+
+
 def tempo(tick, microseconds):
     return tick, mido.MetaMessage("set_tempo", tempo=microseconds)

@@ -175,14 +175,6 @@ def test_an_invalid_option_value_is_refused(text):
         parse_setting("hidden", "0", "--set")
 
 
-def test_auto_epochs_and_a_falling_rate_exclude_each_other():
-    """A cosine over an unknown number of epochs would be another one at each resume."""
-    epochs = parse_setting("epochs", "auto", "--set")
-    assert resolve({"epochs": epochs}).most_epochs(best=7) == 17
-    with pytest.raises(UsageError, match="needs --schedule constant"):
-        resolve({"epochs": epochs, "schedule": "cosine"})
-
-
 @pytest.mark.parametrize(("text", "rate"), [("1", 1.0), ("1e-3", 0.001), ("1.0e-3", 0.001)])
 def test_a_rate_may_be_written_in_any_common_notation(read, text, rate):
     """YAML reads 1e-3 as a string, which nobody who writes it means."""

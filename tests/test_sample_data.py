@@ -15,6 +15,7 @@ import pytest
 import soundfile
 import yaml
 from calling import call_ok
+from midi_tracks import sounding
 
 import seqmodel
 from seqmodel.data.bundled import PREPARED, PRETRAINED, pretrained_run
@@ -34,13 +35,8 @@ def notes(path):
     """A set of (voice, start and end in eighths, pitch less the first one's of all)."""
     found = []
     for voice, track in enumerate(mido.MidiFile(path).tracks[1:]):
-        now, begun = 0, 0
-        for message in track:
-            now += message.time
-            if message.type == "note_on" and message.velocity:
-                begun = now
-            elif message.type == "note_on":
-                found.append((voice, begun // EIGHTH, now // EIGHTH, message.note))
+        for first, last, pitch, _ in sounding(track):
+            found.append((voice, first // EIGHTH, last // EIGHTH, pitch))
     return frozenset((v, begin, end, pitch - found[0][3]) for v, begin, end, pitch in found)
 
 

@@ -7,7 +7,7 @@ import mido
 import numpy as np
 import pytest
 from calling import call_ok, call_refused, told
-from midi_tracks import midi, note, notes, save, tempo, timed
+from midi_tracks import midi, note, notes, save, sounding, tempo, timed
 from PIL import Image
 
 from seqmodel.runs.folder import load_run, read_metrics
@@ -34,18 +34,10 @@ def song(here):
 
 def notes_of(path):
     """(Begin, end in beats, pitch) of a file's notes, as mido reads it."""
-    file, open_notes, found = mido.MidiFile(path), {}, set()
-    for now, message in timed(mido.merge_tracks(file.tracks)):
-        if message.type not in ("note_on", "note_off"):
-            continue
-        key = message.channel, message.note
-        if message.type == "note_on" and message.velocity:
-            open_notes[key] = now
-        elif key in open_notes:
-            begin = open_notes.pop(key)
-            if now > begin:
-                found.add((begin / file.ticks_per_beat, now / file.ticks_per_beat, message.note))
-    return found
+    file = mido.MidiFile(path)
+    found = (each for track in file.tracks for each in sounding(track))
+    beat = file.ticks_per_beat
+    return {(first / beat, last / beat, pitch) for first, last, pitch, _ in found if last > first}
 
 
 @pytest.mark.parametrize("which", ["run", "struck_run"])

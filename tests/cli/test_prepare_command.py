@@ -506,10 +506,3 @@ def test_published_rolls_keep_their_rule(here, shared_data):
     for k, source in enumerate((shared_data / "music/rolls/JSB_Chorales.mat", here / "a.npy")):
         call_ok("prepare", source, "-o", f"d{k}")
         assert seqmodel.open_dataset(f"d{k}").frame.short_notes is bool(k)
-
-
-def test_a_beat_of_staccato_is_heard(shared_data):
-    """96 staccato eighths, a tenth of a beat each, once made a dataset without a note."""
-    call_ok("prepare", shared_data / "music/real/stacc.mid", "--split-by", "piece", "-o", "d")
-    assert only("d")[:, 88:].sum() == 96
-    assert json.loads(Path("d/manifest.json").read_text())["notes"]["merged"] == 0

@@ -1,6 +1,5 @@
 """Recordings to a dataset, checked with soundfile, soxr, hashlib and NumPy on files made here."""
 
-import hashlib
 import json
 import re
 from contextlib import suppress
@@ -15,10 +14,10 @@ from noise import RATE, make_corpus, pieces, prepared, record
 from refusals import refused
 from test_files import full_disk
 
-from seqmodel.data.dataset import DatasetWriter, open_dataset
+from seqmodel.data.dataset import open_dataset
 from seqmodel.errors import SeqmodelError
 from seqmodel.media.audio import corpus as recordings
-from seqmodel.media.audio.frames import AudioFrames, AudioSettings
+from seqmodel.media.audio.frames import AudioSettings
 from seqmodel.media.audio.reader import BLOCK
 from seqmodel.media.music.frames import PianoRollFrames
 from seqmodel.media.music.grid import Grid
@@ -27,27 +26,6 @@ from seqmodel.media.music.grid import Grid
 @pytest.fixture
 def corpus(tmp_path):
     return make_corpus(tmp_path / "corpus")
-
-
-def test_16_bit_samples_are_stored_unchanged(tmp_path):
-    """Guards against shifting or scaling samples, keeping a remainder, or dropping too much."""
-    path = tmp_path / "train/a.wav"
-    samples = record(path, 1009)
-    manifest = prepared(path.parent, tmp_path / "out", AudioSettings(frame_size=20, context=50))
-    assert manifest == json.loads((tmp_path / "out/manifest.json").read_text())
-    dataset = open_dataset(tmp_path / "out")
-    split = dataset["train"]
-    assert dataset.frame.medium == "audio"
-    assert (dataset.frame.rate, dataset.frame.dtype) == (RATE, "int16")
-    assert (split.frame.frame_size, split.frame.context) == (20, 50)
-    np.testing.assert_array_equal(split[0], samples[:1000].reshape(50, 20))
-    assert split[0].dtype == np.float32
-    assert split.lengths.tolist() == [50]
-    shard = np.load(tmp_path / "out/train.npy")
-    np.testing.assert_array_equal(shard, soundfile.read(path, dtype="int16")[0][:1000])
-    (line,) = map(json.loads, (tmp_path / "out/train.jsonl").read_text().splitlines())
-    digest = hashlib.sha256(samples[:1000].astype("<f4").tobytes()).hexdigest()
-    assert line == {"source": str(path), "sha256": digest, "frames": 50}
 
 
 @pytest.mark.parametrize(
@@ -111,21 +89,6 @@ def test_samples_beyond_full_scale_are_clipped_and_counted_and_other_scales_refu
         assert Path(entry["source"]).stem == f"loud{k}"
         assert re.match(f"holds samples up to .*{advice}$", entry["reason"])
     assert k == 3
-
-
-def test_an_older_dataset_of_floats_is_still_read(tmp_path, recordings):
-    """Version 1 stored float32 where 16 bits would have lost precision."""
-    frame = AudioFrames(RATE, 10, 20, "float32", 0.01, 0.2)
-    samples = [np.float32(piece) / np.float32(30000) for piece in recordings["train"]]
-    with DatasetWriter(tmp_path, frame) as writer:
-        for k, piece in enumerate(samples):
-            writer.add("train", f"{k}.wav", [piece.astype("<f4")])
-        writer.finish(frame, {"clip_seconds": None, "skipped": []})
-    dataset = open_dataset(tmp_path)
-    dataset.check_content()
-    assert dataset.frame == frame
-    for piece, frames in zip(samples, dataset["train"], strict=True):
-        np.testing.assert_array_equal(frames.ravel(), piece)
 
 
 def test_the_standardisation_is_that_of_the_training_split(corpus, tmp_path):

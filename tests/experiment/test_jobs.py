@@ -364,9 +364,3 @@ def test_a_password_that_is_refused_or_missing_is_a_one_line_error(
 
 def test_a_password_may_stand_in_the_query(server, tmp_path):
     open_storage(tmp_path, f"{server.address()}?password={PASSWORD}").engine.dispose()
-
-
-def test_a_server_that_does_not_answer_is_a_one_line_error(tmp_path):
-    pytest.importorskip("psycopg")
-    url = "postgresql://seqmodel@127.0.0.1:1/postgres"
-    refused(lambda: open_storage(tmp_path, url), f"--storage {url} cannot be used: ")

@@ -266,24 +266,6 @@ def test_with_auto_every_draw_ends_by_its_patience(make_config, dataset, tmp_pat
         assert lines[-2]["valid_nats_per_frame"] == draw["valid_nats_per_frame"]
 
 
-def test_a_figure_of_nan_never_wins(config, dataset, tmp_path, monkeypatch):
-    """nan is neither less nor greater than anything: min() keeps it if it comes first."""
-    rates, figure = paper_rates(config.seed, 3), loop.likelihood
-
-    def nan_first(model, split, **options):
-        scores = figure(model, split, **options)
-        spoilt = (tmp_path / "run" / "draws" / "1").exists()
-        return scores if spoilt else replace(scores, piece_nats=math.nan * scores.piece_nats)
-
-    monkeypatch.setattr(loop, "likelihood", nan_first)
-    search(config, dataset, tmp_path / "run")
-    draws = results(tmp_path / "run")
-    assert draws[0]["valid_nats_per_frame"] is None
-    assert load_run(tmp_path / "run").config.learning_rate in rates[1:]
-    lines = read_metrics(tmp_path / "run")
-    assert all(math.isfinite(line["valid_nats_per_frame"]) for line in lines)
-
-
 def test_a_search_whose_settings_changed_is_not_resumed(by_bracket, dataset, tmp_path):
     """With other settings, or rates as of another version, its draws would belong to neither."""
     stop, run = StopRequest(), tmp_path / "run"

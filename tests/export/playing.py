@@ -5,7 +5,7 @@ import io
 import numpy as np
 from calling import waited
 from chrome import Chrome
-from midi_tracks import timed
+from midi_tracks import sounding
 
 from seqmodel.media.marks import Levels
 from seqmodel.media.music.parts import DRUMS
@@ -56,15 +56,7 @@ STATUS = "document.querySelector('#status').value"
 def notes_in(file, track):
     """(First tick, last tick, pitch, velocity) of a track, by its name."""
     (found,) = (each for each in file.tracks if each.name == track)
-    begun, notes = {}, []
-    for now, message in timed(found):
-        if message.type == "note_on":
-            begun[message.note] = now, message.velocity
-        elif message.type == "note_off":
-            first, velocity = begun.pop(message.note)
-            notes.append((first, now, message.note, velocity))
-    assert not begun
-    return sorted(notes)
+    return sounding(found)
 
 
 class Player(Chrome):

@@ -61,12 +61,6 @@ def result(library, name, x):
     return int(ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)(library.address(name))(x))
 
 
-def test_each_module_is_compiled_once(folder, compiled):
-    assert [result(Library(adding(n)), "add", 1) for n in (2, 2, 3)] == [3, 3, 4]
-    assert len(compiled) == 2
-    assert len(list(folder.iterdir())) == 2
-
-
 @pytest.mark.parametrize("name", ["get_host_cpu_name", "COMPILER"])
 def test_code_for_another_processor_or_by_another_compiler_is_not_used(
     folder, compiled, monkeypatch, name

@@ -297,20 +297,6 @@ def test_no_number_is_denormal_after_a_silence():
     assert memory[memory > 0].min() >= torch.finfo(torch.float32).tiny
 
 
-@both_kinds
-def test_where_a_piece_is_cut_does_not_matter(kind):
-    output, levels = random_output(kind, earlier={"part": L}), random_levels(11, 2, 7)
-    of = random_levels(11, 2, 7, seed=1)
-    h = torch.randn(11, 14, 3, dtype=torch.float64)
-    whole, after = output.score(h, levels, {"part": of}, nothing(output, 2))
-    parts, memory = [], nothing(output, 2)
-    for cut in (slice(0, 4), slice(4, 5), slice(5, 11)):
-        nats, memory = output.score(h[cut], levels[cut], {"part": of[cut]}, memory)
-        parts.append(nats)
-    assert torch.cat(parts).sum().item() == pytest.approx(whole.sum().item(), abs=1e-9)
-    assert torch.equal(memory, after)
-
-
 def test_all_marks_remember_what_is_before_a_cut():
     torch.manual_seed(4)
     both = Marks(
@@ -318,13 +304,17 @@ def test_all_marks_remember_what_is_before_a_cut():
     ).double()
     h = torch.randn(8, 14, 3, dtype=torch.float64)
     levels = {name: random_levels(8, 2, 7, seed=k) for k, name in enumerate(both)}
-    _, whole = both.score(h, levels, both.start(h, 2))
+    nats, whole = both.score(h, levels, both.start(h, 2))
     first, rest = (
         {name: each[cut] for name, each in levels.items()} for cut in (slice(5), slice(5, 8))
     )
     assert whole.abs().sum() > 0
-    _, after = both.score(h[5:], rest, both.score(h[:5], first, both.start(h, 2))[1])
+    early, between = both.score(h[:5], first, both.start(h, 2))
+    late, after = both.score(h[5:], rest, between)
     assert torch.equal(after, whole)
+    for name, own in nats.items():
+        parts = early[name].sum() + late[name].sum()
+        torch.testing.assert_close(parts, own.sum(), rtol=0, atol=1e-9)
     assert torch.equal(both.remember(rest, both.remember(first, both.start(h, 2))), whole)
 
 

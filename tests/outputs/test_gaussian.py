@@ -10,53 +10,13 @@ import torch
 from made import gaussian as make
 from made import resonance
 from scipy import stats
-from scores import DEVIATION, MEAN, C, assert_compiled_is_plain, chosen, random_blocks, uniforms_of
+from scores import DEVIATION, MEAN, C, assert_compiled_is_plain, chosen, uniforms_of
 from texts import compiled
-from torch.distributions import Categorical, Independent, MixtureSameFamily, Normal
 
 from seqmodel.outputs.draws import choose
 from seqmodel.outputs.gaussian import GaussianMixtureOutput
 
 H, F, K = 7, 4, 5
-
-
-def raw_mixture(output, parameters):
-    """torch's mixture over raw samples."""
-    rows = parameters.detach().numpy()
-    logits, means, log_scales = np.split(rows, [1, 1 + output.frame_size], axis=-2)
-    sigma = 1 / 32768 + DEVIATION * np.exp(log_scales)  # raw: a floor of one step
-    each = Normal(torch.from_numpy(MEAN + DEVIATION * means).mT, torch.from_numpy(sigma.copy()).mT)
-    return MixtureSameFamily(
-        Categorical(logits=torch.from_numpy(logits[..., 0, :])), Independent(each, 1)
-    )
-
-
-@pytest.mark.parametrize("sizes", [(F, K), (1, 1), (1, 3), (10, 20)])
-def test_nats_are_those_of_the_mixture(sizes):
-    """Guards the parameters' layout, the constant, the floor, and what the nats refer to."""
-    frame_size, components = sizes
-    output = make(frame_size=frame_size, components=components)
-    frames, past = random_blocks(3, 8, frame_size)
-    parameters = output(torch.randn(3, 8, H, dtype=torch.float64))
-    assert parameters.shape == (3, 8, 2 * frame_size + 1, components)
-    ours = output.nats(parameters, frames, past)
-    raw = -raw_mixture(output, parameters).log_prob(frames)
-    expected = raw - frame_size * math.log(DEVIATION)
-    torch.testing.assert_close(ours.detach(), expected, rtol=1e-11, atol=1e-11)
-
-
-def test_the_floor_is_a_step_and_lets_the_gradient_through():
-    """A clamp's gradient is zero below it: a component once too narrow could never widen again."""
-    output = make(components=1)
-    parameters = torch.zeros(2 * F + 1, 1, dtype=torch.float64)
-    parameters[F + 1 :] = math.log(output.floor) - 2
-    parameters.requires_grad_()
-    frames = torch.full((F,), MEAN + 5 / 32768, dtype=torch.float64)  # 5 steps off the mean
-    (slope,) = torch.autograd.grad(output.nats(parameters, frames, frames), parameters)
-    ratio = math.exp(-2)
-    sigma = 1 + ratio  # in steps
-    expected = -((5 / sigma) ** 2 - 1) * ratio / sigma
-    np.testing.assert_allclose(slope[F + 1 :], expected, rtol=1e-9)
 
 
 def test_floor_share_uses_the_most_responsible_component():

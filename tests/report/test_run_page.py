@@ -21,7 +21,7 @@ from seqmodel.media.audio.medium import Audio
 from seqmodel.media.music.corpus import load_midi
 from seqmodel.media.music.sampling import MusicSampling
 from seqmodel.report import watching
-from seqmodel.report.inspection import inspect_run, kind_of
+from seqmodel.report.inspection import inspect_run
 from seqmodel.report.page.parts import Curves, Samples, Table
 from seqmodel.report.run_page import draw, real_piece, run_page
 from seqmodel.report.subjects import load_subjects, score
@@ -232,17 +232,3 @@ def test_a_run_without_an_epoch_can_be_inspected(run_folder, tmp_path):
     shutil.copy(run_folder / runs.BEST, tmp_path)
     values = inspect_run(tmp_path, None)
     assert (values["epochs"], "best" in values, "model" in values) == (0, False, True)
-
-
-def test_kinds_are_told_apart(run_folder, dataset, tmp_path):
-    for name in ("a.mid", "a.FLAC", "a.NPY", "SONG.MID", "text.txt"):
-        (tmp_path / name).touch()
-    for path, kind in (
-        *((run_folder, "run"), (dataset.folder, "dataset"), (tmp_path / "a.mid", "midi")),
-        *((tmp_path / "a.FLAC", "audio"), (tmp_path / "a.NPY", "roll")),
-        (tmp_path / "SONG.MID", "midi"),
-    ):
-        assert kind_of(path) == kind
-    for path in (tmp_path, tmp_path / "text.txt"):
-        refused(lambda path=path: kind_of(path), f"{path} is neither")
-    refused(lambda: kind_of(tmp_path / "nowhere"), "no such file")

@@ -208,14 +208,6 @@ def test_metrics_are_read_or_reported_as_damaged(run_folder, tmp_path):
             refused(lambda: read_metrics(tmp_path), "is damaged: line 2: ")
 
 
-def test_damaged_metrics_are_restored_as_the_error_says(run_folder, tmp_path, run, train):
-    """The last checkpoint holds all lines, so deleting the file loses nothing."""
-    shutil.copytree(run_folder, tmp_path / "run")
-    (tmp_path / "run" / runs.METRICS).unlink()
-    train(run.config, tmp_path / "run", resume=True)
-    assert read_metrics(tmp_path / "run") == read_metrics(run_folder)
-
-
 CENTRAL, LOCAL = b"PK\1\2", b"PK\3\4"
 
 

@@ -31,7 +31,7 @@ from seqmodel.sampling import sampler as sample
 from seqmodel.sampling.sampler import DrawnPiece, Freeze, Pause, Sampler, side_by_side
 
 
-def by_hand(run, length, seed, number, temperature=1.0, prime=(), shortest=0):
+def by_hand(run, length, seed, number, prime=(), shortest=0):
     """The rule of the docstring by hand: a uniform per note and one for the end, frame by frame."""
     uniforms = Uniforms(seed, number).take(length, 89)
     model = copy.deepcopy(run.model).double()
@@ -45,7 +45,7 @@ def by_hand(run, length, seed, number, temperature=1.0, prime=(), shortest=0):
             h, state = model.step(carry)
             logits = model.output(h)
             uniform = uniforms[len(frames)]
-            p = torch.sigmoid(logits[0, :88] / temperature).numpy()
+            p = torch.sigmoid(logits[0, :88]).numpy()
             frames.append((uniform[:88] < p).astype(np.uint8))
             if len(frames) >= shortest and uniform[88] < torch.sigmoid(logits[0, 88]):
                 break
@@ -53,10 +53,9 @@ def by_hand(run, length, seed, number, temperature=1.0, prime=(), shortest=0):
     return np.array(frames)
 
 
-def draw_piece(run, length, *, temperature=1.0, **which):
+def draw_piece(run, length, **which):
     """A whole piece (T, 88)."""
-    sampler = Sampler(run.model, temperature=temperature)
-    return np.concatenate(list(sampler.piece(length, **which)))
+    return np.concatenate(list(Sampler(run.model).piece(length, **which)))
 
 
 @pytest.fixture
@@ -68,15 +67,6 @@ def endless(run, monkeypatch):
         bias[88] = -100
         yield run
         bias[88] = before
-
-
-@pytest.mark.parametrize(("seed", "number", "temperature"), [(1, 2, 1.0), (2**40, 0, 0.7)])
-def test_draws_follow_the_stated_stream(endless, seed, number, temperature):
-    """So that another program, backend or release can draw the very same piece."""
-    ours = draw_piece(endless, 300, seed=seed, number=number, temperature=temperature)
-    assert ours.shape == (300, 88)  # beyond one chunk of uniforms
-    assert ours.dtype == np.uint8
-    np.testing.assert_array_equal(ours, by_hand(endless, 300, seed, number, temperature))
 
 
 @pytest.mark.parametrize(("notes", "end"), [(1, True), (8, False), (13, True), (88, False)])
@@ -272,10 +262,10 @@ def frame_wise_model(kind, frame=SMALL, *, unit="gru", hidden=9, components=4, l
     return model
 
 
-def draw(model, chunks=3, uniforms=None, temperature=1.0, prime=None):
+def draw(model, chunks=3, temperature=1.0):
     """The first `chunks` chunks, as frames (T, F)."""
     sampler = sample.Sampler(model, temperature=temperature)
-    drawn = list(itertools.islice(sampler.draw(uniforms or Uniforms(3, 1), prime=prime), chunks))
+    drawn = list(itertools.islice(sampler.draw(Uniforms(3, 1)), chunks))
     assert not any(ended for _, ended in drawn)
     return np.concatenate([frames for frames, _ in drawn])
 
@@ -284,15 +274,6 @@ def draw(model, chunks=3, uniforms=None, temperature=1.0, prime=None):
 def short_chunks(monkeypatch):
     """Chunks of 20 frames: the plain path is slow."""
     monkeypatch.setattr(sample, "CHUNK", 20)
-
-
-def test_hundreds_of_frames_of_the_papers_model_are_the_same():
-    """Guards against rounding errors that add up over time, and reads beyond a panel's end."""
-    frame, hidden = AudioFrames(8000, mean=0.001, deviation=0.08), AUDIO.paper_hidden["lstm"]
-    model = frame_wise_model("gaussian", frame, unit="lstm", hidden=hidden, components=20)
-    ours = same_draws(model, chunks=2)
-    assert ours.shape == (512, 10)
-    assert len(np.unique(ours)) > 1500
 
 
 @pytest.mark.usefixtures("short_chunks")
@@ -307,19 +288,6 @@ def test_compiled_and_plain_sampling_draw_the_same(frame_size, context, componen
     prime = np.random.default_rng(0).integers(-9000, 9000, (5, frame_size)) / 32768
     for temperature in (1.0, 0.5, 0.0) if layers == 2 else (1.0,):
         same_draws(model, temperature=temperature, prime=prime)
-
-
-@pytest.mark.usefixtures("short_chunks")
-@kinds
-def test_samples_are_16_bit_levels_within_their_range(kind):
-    """Guards against samples that wrap around in a WAV file, or that the model reads unclamped."""
-    frame = AudioFrames(8000, 3, 7, mean=0.1, deviation=3.0)
-    drawn = draw(frame_wise_model(kind, frame))
-    assert drawn.dtype == np.float32
-    levels = drawn * 32768
-    assert levels.min() == -32768
-    assert levels.max() == 32767
-    np.testing.assert_array_equal(levels, levels.round())
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])

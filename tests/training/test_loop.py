@@ -102,47 +102,11 @@ def test_a_run_learns_and_its_figures_match_an_evaluation(run_folder, dataset):
     assert scores.nats_per_frame < baselines["marginal"] - 0.5
 
 
-def test_training_starts_at_the_marginals(tmp_path, make_config, dataset, rolls, train):
-    config = make_config(epochs=1, learning_rate=0.0, hidden=1)
-    trainer = train(config, tmp_path / "run")
-    with torch.no_grad():
-        trainer.state.model.output.linear.weight.zero_()
-    scores = likelihood(trainer.state.model, dataset["train"])
-    frames = np.concatenate(rolls["train"])
-    p = (frames.sum(0) + 0.5) / (len(frames) + 1)
-    nats = -np.where(frames, np.log(p), np.log(1 - p)).sum(1).mean()
-    assert scores.nats_per_frame == pytest.approx(nats, rel=1e-5)
-
-
-@pytest.mark.parametrize("model", ["frame-wise", "tied", "sample-wise"])
-def test_windows_carry_the_state(
-    tmp_path, make_config, make_audio_config, train, struck_dataset, audio_dataset, model
+def test_no_more_of_train_is_loaded_at_a_time_than_a_window(
+    make_config, dataset, tmp_path, train, monkeypatch
 ):
-    """At a learning rate of 0 the loss is that of whole pieces; a carry that is lost shows.
-
-    Of all that is remembered of the frames before a window, not only the unit's state.
-    """
-    tied = {"model": "tied", "note_unit": "lstm", "note_hidden": 2, "note_layers": 1, "bars": True}
-    tied |= {"echo": True, "clock": True, "ages": True, "first_change": True}
-    options = {"epochs": 1, "learning_rate": 0.0, "truncate": 4, "end": True}
-    if model == "sample-wise":
-        sound = {"model": model, "layers": 2, "truncate": 205, "carry_over": 0.0}
-        sound |= {"input_noise": 0.0, "steering": 0.0}
-        config, data = make_audio_config(**options | sound), audio_dataset
-    else:
-        options |= {"data": str(struck_dataset.folder), **(tied if model == "tied" else {})}
-        config, data = make_config(**options), struck_dataset
-    trainer = train(config, tmp_path / "cut", data=data)
-    (line,) = read_metrics(tmp_path / "cut")
-    whole = likelihood(trainer.state.model, data["train"]).nats_per_frame
-    near = 2e-5 if model == "sample-wise" else 2e-6
-    assert line["train_nats_per_frame"] == pytest.approx(whole, rel=near)
-
-
-def test_gradients_stop_at_the_start_of_a_window(make_config, dataset, tmp_path, monkeypatch):
-    """Truncation must cut the graph, and what is loaded: memory would grow with the piece."""
-    trainer = Trainer(make_config(truncate=5, batch_size=11), dataset, tmp_path)
-    graphs, frames, load = [], [], loop.batches.load
+    """Memory would grow with the piece."""
+    frames, load = [], loop.batches.load
 
     def loading(split, *given, **named):
         batch = load(split, *given, **named)
@@ -150,24 +114,8 @@ def test_gradients_stop_at_the_start_of_a_window(make_config, dataset, tmp_path,
         return batch
 
     monkeypatch.setattr(loop.batches, "load", loading)
-    trainer.state.model.unit.register_forward_pre_hook(
-        lambda module, inputs: graphs.append([t.requires_grad for t in inputs[1]])
-    )
-    trainer.run(Listener(), StopRequest())
-    assert len(graphs) > 3 * 6
-    assert not any(map(any, graphs))
+    train(make_config(truncate=5, batch_size=11), tmp_path / "run")
     assert max(count for split, count in frames if split == "train") == 5
-
-
-def test_the_same_seed_gives_the_same_run_and_another_does_not(tmp_path, make_config, train):
-    """Whatever has been drawn before."""
-    options = {"dropout": 0.3, "layers": 2, "weight_noise": 0.1}
-    for name, seed in (("a", 1), ("b", 1), ("c", 2)):
-        torch.manual_seed(len(name) + seed)
-        train(make_config(**options, seed=seed, epochs=1), tmp_path / name)
-    a, b, c = (load_checkpoint(tmp_path / name / runs.BEST)[0] for name in "abc")
-    assert all(torch.equal(a[name], b[name]) for name in a)
-    assert not any(torch.equal(a[name], c[name]) for name in a if a[name].numel() > 100)
 
 
 def test_keys_are_transposed_only_when_asked(tmp_path, make_config, train, dataset, monkeypatch):
@@ -210,23 +158,6 @@ def test_a_non_finite_valid_figure_is_an_error_that_ends_the_run(scripted, tmp_p
     (line,) = (tmp_path / "run" / runs.METRICS).read_text().splitlines()
     assert json.loads(line, parse_constant=pytest.fail)["valid_nats_per_frame"] == 5.0
     assert load_run(tmp_path / "run").epoch == 1
-
-
-def test_the_callback_ends_the_run(tmp_path, make_config, dataset):
-    """This is how trials are pruned: the epochs so far stay on disk, complete."""
-    config, heard = make_config(epochs=4), []
-
-    def epoch(metrics, is_best):
-        heard.append((metrics["epoch"], is_best, len(read_metrics(tmp_path / "run"))))
-        return metrics["epoch"] == 2
-
-    listener = Listener(epoch=epoch)
-    progress = train_run(config, dataset, tmp_path / "run", listener=listener)
-    assert [(number, lines) for number, _, lines in heard] == [(1, 1), (2, 2)]
-    assert (progress.epoch, len(progress.metrics)) == (2, 2)
-    assert progress.best_nats == min(m["valid_nats_per_frame"] for m in progress.metrics)
-    curve = json.loads((tmp_path / "run" / runs.CURVE).read_text())
-    assert [point[2] for point in curve] == [m["valid_nats_per_frame"] for m in progress.metrics]
 
 
 def test_a_run_trained_again_keeps_nothing_of_the_old_one(tmp_path, make_config, dataset, train):

@@ -249,14 +249,6 @@ def test_lines_written_after_the_last_checkpoint_are_dropped(tmp_path, make_conf
     assert [line["epoch"] for line in read_metrics(tmp_path / "run")] == [1]
 
 
-def test_epochs_can_be_added_on_resume(tmp_path, make_config, train):
-    options = {"schedule": "constant"}
-    train(make_config(epochs=2, **options), tmp_path / "short")
-    train(make_config(epochs=4, **options), tmp_path / "short", resume=True)
-    train(make_config(epochs=4, **options), tmp_path / "long")
-    assert left(tmp_path / "short") == left(tmp_path / "long")
-
-
 CHANGES = [
     ({"hidden": 6}, "trained with hidden 5, not 6"),
     ({"learning_rate": 0.1}, "trained with learning_rate 0.01, not 0.1"),

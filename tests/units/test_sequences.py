@@ -20,7 +20,7 @@ from drawing import (
 from torch.utils._pytree import tree_leaves, tree_map
 
 from seqmodel.errors import UsageError
-from seqmodel.units import UNITS, make, unit_spec
+from seqmodel.units import UNITS, unit_spec
 from seqmodel.units.backends import BACKENDS, backend_for, choose_device, why
 from seqmodel.units.cpu import recurrence
 from seqmodel.units.specification import ACTIVATIONS, GATE_ACTIVATIONS, Case
@@ -184,23 +184,6 @@ def test_gradients_only_where_asked_and_twice(pair):
         assert not unit(x)[0].requires_grad
 
 
-@pytest.mark.parametrize("lengths", [None, torch.tensor([6, 0])])
-def test_a_stack_is_its_layers_run_by_hand(lengths):
-    """Guards against a layer that reads the stack's input, or another layer's state or weights."""
-    stack = random_unit("gru", 3, 5, layers=3)
-    x, state = random_tensor(6, 2, 3), random_state(stack, 2)
-    below, finals = x, []
-    for unit, start in zip(stack.units(), state, strict=True):
-        below, final = unit(below, start, lengths)
-        finals.append(final)
-    for ours, theirs in zip(flat(*stack(x, state, lengths)), flat(below, finals), strict=True):
-        assert torch.equal(ours, theirs)
-    sizes = [(unit.input_size, unit.hidden_size) for unit in stack.units()]
-    assert sizes == [(3, 5), (5, 5), (5, 5)]
-    assert len({weight.data_ptr() for weight in stack.parameters()}) == 3 * 3
-    assert all(slope.any() for slope in gradients(stack, *stack(x, state)))
-
-
 def test_dropout_keeps_the_mean_is_redrawn_and_off_in_evaluation():
     """Guards against an evaluation that depends on chance, or sees other values than training."""
     stack, plain = (random_unit("gru", 3, 5, layers=2, dropout=p) for p in (0.5, 0.0))
@@ -257,17 +240,6 @@ def test_auto_takes_the_first_backend_that_can_and_says_why(wanted, expected):
     assert all(
         f"not {other}: {BACKENDS[other].unsupported_reason(wanted)}" in reason for other in before
     )
-
-
-def test_a_requested_backend_that_cannot_run_is_an_error():
-    """Guards against running on a backend other than the requested one."""
-    for name, unit, device in (("cpu", "lstm", CUDA), ("torch-nn", "lstm", CPU)):
-        reason = BACKENDS[name].unsupported_reason(case(unit, device=device))
-        with pytest.raises(UsageError) as caught:
-            backend_for(name, case(unit, device=device))
-        assert str(caught.value) == f"the {name} backend cannot run {unit} here: {reason}"
-    with pytest.raises(UsageError, match="torch-nn backend cannot run lstm"):
-        make("lstm", 3, 4, backend="torch-nn")(torch.zeros(2, 1, 3))
 
 
 def test_a_missing_device_is_a_one_line_error(monkeypatch):
