@@ -31,14 +31,7 @@ from seqmodel.kernels.linear.outer import (
     write_fold,
 )
 from seqmodel.kernels.linear.sparse import FIRST, INDEX, add_outer, list_rows, sum_columns
-from seqmodel.kernels.run.signature import (
-    THREADS,
-    Array,
-    Signature,
-    of_thread,
-    packed,
-    per_thread,
-)
+from seqmodel.kernels.run.signature import THREADS, Array, Signature, of_thread, packed, per_thread
 from seqmodel.kernels.run.threads import Kernel, compile_kernel
 from seqmodel.units.cpu.graph import Id
 from seqmodel.units.cpu.schedule import Layout, Level, Pass, Place, Projection, Store
