@@ -310,6 +310,19 @@ def test_drums_that_are_kept_have_a_part(tmp_path, options, drums, parts):
     assert not [each for each in manifest["not_kept"] if "which notes are drums" in each]
 
 
+@pytest.mark.parametrize("drums", ["keep", "drop"])
+def test_pitched_tracks_called_drums_are_no_part_beside_drums(tmp_path, drums):
+    """Guards two parts of one name, which no dataset can have."""
+    named = [[(0, mido.MetaMessage("track_name", name=name))] for name in ("Drums", "Beats")]
+    named[0] += notes(((k, k + 1, 60) for k in range(8)), step=120)
+    named[1] += notes(((k, k + 1, 36) for k in range(8)), step=120, channel=DRUMS)
+    save(tmp_path / "in" / "train" / "a.mid", named)
+    settings = MUSIC.settings({"drums": drums, "tracks": True})
+    manifest = noise.prepared(tmp_path / "in", tmp_path / "out", settings)
+    kept = {"Beats": 8, "drums": 0, "other": 8}
+    assert manifest["parts"] == (kept if drums == "keep" else {"Drums": 8})
+
+
 def test_the_top_voice_is_not_a_drum_above_it():
     """Guards accents of melody and bass, which follow from what else sounds."""
     frames = frames_of([(0, 4, 60), (0, 4, 64), (0, 4, 72)])
