@@ -373,6 +373,22 @@ def test_drums_stay_where_notes_are_chosen_by_pitch(tmp_path, chosen):
     assert bars[[0, 2], [36 - 21, 42 - 21]].all()
 
 
+@pytest.mark.parametrize("chosen", [{"notes": "C2:C8"}, {"below": True}, {"above": True}])
+def test_drums_of_an_npy_stay_as_those_of_a_file_do(tmp_path, chosen):
+    """Guards what is drawn below a hi-hat, as the highest note, and hits that are drawn anew."""
+    rows = [PART_KEYS.index(key) for _, _, key in HITS[:3]]
+    own = replace(OWN_ROWS, drum_keys={row + 21: 9 for row in rows})
+    frames = np.maximum(frames_of(HITS[:3], frame=own), 2 * frames_of([(0, 8, 60)]))
+    frames[:, :176] = frames[:, :176] > 0
+    for kind in ("mid", "npy"):
+        (tmp_path / f"a.{kind}").write_bytes(sample(kind, frames, own))
+    of_file, of_npy = (FilledPiece(tmp_path / f"a.{kind}", own, chosen) for kind in ("mid", "npy"))
+    assert (of_file.free[0] == of_npy.free).all()
+    assert not of_npy.free[:, rows].any()
+    (tmp_path / "b.npy").write_bytes(sample("npy", frames))
+    assert FilledPiece(tmp_path / "b.npy", BAND, chosen).free.any()  # which are drums is not known
+
+
 def test_a_long_hit_neither_cuts_nor_moves_those_drawn_after_it(tmp_path):
     """Guards hits of a key that another still seems to hold: a drum is struck, not held."""
     long = note(0, 3840, 36, DRUMS)
