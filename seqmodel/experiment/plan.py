@@ -119,6 +119,8 @@ class Plan:
     against: str | None = None
     """The variant that the others are compared with; None: the best. Runs do not depend on it."""
     all_pairs: bool = False
+    enough_epochs: bool = True
+    """Whether small data have more epochs, see `schedule.with_enough_epochs`."""
 
     def to_json(self) -> dict[str, Any]:
         """Plain values, the same for the same plan."""
@@ -126,19 +128,23 @@ class Plan:
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Self:
-        """The inverse of `to_json`; ValueError for a search with pruning, of older versions."""
+        """The inverse of `to_json`; ValueError for a search with pruning, of older versions.
+
+        Their other experiments go on with the epochs of the runs that they have.
+        """
         sources = tuple(Source(**source) for source in values["sources"])
         variants = tuple(Variant(**variant) for variant in values["variants"])
         space = {name: Range(**bounds) for name, bounds in values["space"].items()}
         fields = {name: value for name, value in values.items() if name != "finals"}
+        fields.setdefault("enough_epochs", False)
         if values.get("finals"):
             raise ValueError("a search with pruning")
         return cls(**{**fields, "sources": sources, "variants": variants, "space": space})
 
     def at_least(self, other: "Plan") -> Self:
-        """The plan with at least the trials and seeds of `other`: none of them is dropped."""
+        """The plan with at least the trials and seeds of `other`, and as many epochs."""
         trials, seeds = max(self.trials, other.trials), max(self.seeds, other.seeds)
-        return replace(self, trials=trials, seeds=seeds)
+        return replace(self, trials=trials, seeds=seeds, enough_epochs=other.enough_epochs)
 
     def differs(self, other: "Plan") -> str | None:
         """What prevents it from extending `other` by datasets, variants, trials or seeds, or None.
@@ -214,6 +220,8 @@ class Plan:
             raise UsageError("valid_every must be updates or epoch: minutes depend on the clock")
         seeded = replace(config, data=str(dataset.folder), seed=config.seed + run)
         sized = with_sizes(seeded.without_search(), dataset.frame)
+        if not self.enough_epochs:
+            return sized
         return with_enough_epochs(sized, dataset["train"], settings)
 
 

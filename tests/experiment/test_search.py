@@ -27,6 +27,7 @@ from seqmodel.experiment.plan import (
     variants_of,
 )
 from seqmodel.experiment.search import _suggest, begin_search, next_rates, paper_rates, search
+from seqmodel.experiment.studies import Studies, open_storage
 from seqmodel.runs import folder as runs
 from seqmodel.runs.folder import load_run, read_metrics
 from seqmodel.training import loop
@@ -327,6 +328,18 @@ def test_the_size_of_the_data_sets_the_epochs_of_a_quick_run(
     assert quick.config(cell, dataset, {}, 0).epochs == epochs
     assert replace(plan, quick=True).config(cell, dataset, {}, 0).epochs == 2  # as set
     assert Plan.from_json(json.loads(json.dumps(quick.to_json()))).quick
+
+
+def test_an_experiment_of_an_older_version_keeps_its_epochs(plan, dataset, tmp_path):
+    """Guards seeds of 800 updates of a winner of 14 epochs, and runs that cannot be resumed."""
+    new = replace(plan, settings={"model": "frame-wise", "params": 2000})
+    (cell, *_), by_default = new.cells(), replace(new, settings={**new.settings, "epochs": 40})
+    assert new.config(cell, dataset, {}, 0).epochs > 40
+    values = {k: v for k, v in new.to_json().items() if k != "enough_epochs"}
+    storage = open_storage(tmp_path, None)
+    Studies.begin(storage, "e", Plan.from_json(values))
+    resumed = Studies.begin(storage, "e", replace(new, seeds=9)).plan
+    assert resumed.config(cell, dataset, {}, 0) == by_default.config(cell, dataset, {}, 0)
 
 
 def test_an_experiment_may_move_and_grow_and_never_shrinks(plan):

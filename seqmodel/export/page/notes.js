@@ -80,7 +80,7 @@ class NotePlayer extends Player {
       if (frame[key] && !goesOn) struck.set(key, { late, part, velocity, given: isGiven });
     }
     const voices = frame.slice(0, model.notes).map((on, key) =>
-      on && !(model.apart && this.drums(struck.get(key) ?? held.get(key))));
+      on && !(model.apart && this.isDrum(struck.get(key) ?? held.get(key))));
     for (const [key, note] of struck) {
       note.velocity ||= velocity(key, voices, place, this);
       this.begin(key, next, note);

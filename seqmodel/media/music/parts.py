@@ -182,6 +182,8 @@ def commonest_tracks(scores: Iterable[Score], *, drums: bool) -> tuple[Part, ...
             spelling[name] = min(spelling.get(name, part["name"]), part["name"])
             notes[name, are_drums] += part["notes"]
             pitches[name, are_drums] += int(score.pitch[_notes_of(part, score)].sum(dtype=int))
+    if drums:  # that name is their own, see `with_drums`
+        notes.pop(("drums", False), None)
     by_count = sorted(notes, key=lambda each: (-pieces[each], -notes[each], each))
     apart = [each for each in by_count if not each[1] or (each[0], False) not in notes]
     chosen = [each for each in apart if each[0] != OTHER][:MAX_TRACKS]

@@ -480,7 +480,7 @@ class FilledPiece(ReadFile):
         return [f"{self.path} {what}" for what, found in shown.items() if found]
 
     def _free_mask(self, options: Mapping[str, Any]) -> NDArray[np.bool_]:
-        rows = self._frame.rows
+        rows, drums = self._frame.rows, self._drums()
         free = np.ones((len(self.frames), len(rows)), bool)
         borders_of = {"bars": self._bars, "frames": self._frames, "time": self._seconds}
         for stretch, borders in borders_of.items():
@@ -498,19 +498,26 @@ class FilledPiece(ReadFile):
             free &= within
         if options.get("below") or options.get("above"):
             roll: NDArray[Any] = sounding(self.frames)
-            if self.placed and (tuned := self.placed.where(are_tuned(self.placed.score))).any():
-                roll = tuned
+            tuned = roll * ~drums
+            if self.placed is not None:
+                tuned = self.placed.where(are_tuned(self.placed.score))
+            roll = tuned if tuned.any() else roll
             bottom, top = _outer_lines(roll)
             if options.get("below"):
                 free &= np.arange(NOTES) < top[:, None]
             if options.get("above"):
                 free &= np.arange(NOTES) > bottom[:, None]
-        by_pitch = any(options.get(name) for name in ("notes", "below", "above"))
-        if by_pitch and self.placed and not self._frame.kit:  # drums have none
-            free &= ~self.placed.where(self.placed.score.of_drums)
+        if not self._frame.kit and any(map(options.get, ("notes", "below", "above"))):
             own = self._frame.drum_keys if self._frame.drum_table else ()
+            free &= ~drums  # which have no pitch
             free[:, [key - LOWEST_PITCH for key in own]] = False
         return free
+
+    def _drums(self) -> NDArray[np.bool_]:
+        """Where in the roll (T, 88) are drums, as far as that is known."""
+        if self.placed is not None:
+            return self.placed.where(self.placed.score.of_drums)
+        return drums_in(self.played, self._frame.parts if self._frame.drum_table else ())
 
     def _bars(self, text: str) -> tuple[int, int]:
         grid = self._frame.grid

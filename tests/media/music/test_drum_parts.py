@@ -310,6 +310,19 @@ def test_drums_that_are_kept_have_a_part(tmp_path, options, drums, parts):
     assert not [each for each in manifest["not_kept"] if "which notes are drums" in each]
 
 
+@pytest.mark.parametrize("drums", ["keep", "drop"])
+def test_pitched_tracks_called_drums_are_no_part_beside_drums(tmp_path, drums):
+    """Guards two parts of one name, which no dataset can have."""
+    named = [[(0, mido.MetaMessage("track_name", name=name))] for name in ("Drums", "Beats")]
+    named[0] += notes(((k, k + 1, 60) for k in range(8)), step=120)
+    named[1] += notes(((k, k + 1, 36) for k in range(8)), step=120, channel=DRUMS)
+    save(tmp_path / "in" / "train" / "a.mid", named)
+    settings = MUSIC.settings({"drums": drums, "tracks": True})
+    manifest = noise.prepared(tmp_path / "in", tmp_path / "out", settings)
+    kept = {"Beats": 8, "drums": 0, "other": 8}
+    assert manifest["parts"] == (kept if drums == "keep" else {"Drums": 8})
+
+
 def test_the_top_voice_is_not_a_drum_above_it():
     """Guards accents of melody and bass, which follow from what else sounds."""
     frames = frames_of([(0, 4, 60), (0, 4, 64), (0, 4, 72)])
@@ -358,6 +371,22 @@ def test_drums_stay_where_notes_are_chosen_by_pitch(tmp_path, chosen):
         assert free[:, PART_KEYS.index(42)].all()
     bars = FilledPiece(tmp_path / "fill.mid", BAND, {"bars": "1"}).free
     assert bars[[0, 2], [36 - 21, 42 - 21]].all()
+
+
+@pytest.mark.parametrize("chosen", [{"notes": "C2:C8"}, {"below": True}, {"above": True}])
+def test_drums_of_an_npy_stay_as_those_of_a_file_do(tmp_path, chosen):
+    """Guards what is drawn below a hi-hat, as the highest note, and hits that are drawn anew."""
+    rows = [PART_KEYS.index(key) for _, _, key in HITS[:3]]
+    own = replace(OWN_ROWS, drum_keys={row + 21: 9 for row in rows})
+    frames = np.maximum(frames_of(HITS[:3], frame=own), 2 * frames_of([(0, 8, 60)]))
+    frames[:, :176] = frames[:, :176] > 0
+    for kind in ("mid", "npy"):
+        (tmp_path / f"a.{kind}").write_bytes(sample(kind, frames, own))
+    of_file, of_npy = (FilledPiece(tmp_path / f"a.{kind}", own, chosen) for kind in ("mid", "npy"))
+    assert (of_file.free[0] == of_npy.free).all()
+    assert not of_npy.free[:, rows].any()
+    (tmp_path / "b.npy").write_bytes(sample("npy", frames))
+    assert FilledPiece(tmp_path / "b.npy", BAND, chosen).free.any()  # which are drums is not known
 
 
 def test_a_long_hit_neither_cuts_nor_moves_those_drawn_after_it(tmp_path):
