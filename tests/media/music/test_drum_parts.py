@@ -279,6 +279,8 @@ def test_hits_off_the_keys_of_a_piano_are_left_out_and_told(tmp_path):
     (line,) = piece.placed.tally(piece.frames).lines(onsets=True)
     assert "left out 2 hits on keys for which a kit has no sound" in line
     assert np.flatnonzero(sounding(piece.frames)).tolist() == [PART_KEYS.index(36)]
+    without = load_midi(save(tmp_path / "b.mid", [hits, note(0, 120, 60)]), BEATS)
+    assert not without.placed.tally(without.frames).unknown  # all drums are dropped
     kept = "drums on keys without a sound, which the run does not replace: they stay"
     assert Original(path, OWN_ROWS, transposed=0).remarks == [f"{path} has {kept}"]
 
