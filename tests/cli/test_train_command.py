@@ -95,7 +95,7 @@ def test_settings_may_lie_beside_the_data(data):
     assert "hidden: 7\n" in call_ok("train", "d", "--config", "d/config.yaml", "--print-config").out
 
 
-@pytest.mark.parametrize("options", [[], ["--batch-size", 1, "--truncate", 9]])
+@pytest.mark.parametrize("options", [[], ["--batch-size", 1, "--truncate", 11]])
 def test_a_small_folder_has_epochs_for_800_updates(data, options):
     """Guards against runs of a few songs that stop after a few dozen updates, worse than counting.
 

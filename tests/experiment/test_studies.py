@@ -161,6 +161,7 @@ def test_a_process_that_worked_in_a_moved_folder_is_dead(studies, tmp_path):
     trial = studies.trials(cell).optuna.ask()
     trial.set_user_attr(WORKER, new_name(Path("/elsewhere")))
     assert is_dead(tmp_path, trial.user_attrs[WORKER])
+    assert not (tmp_path / "locks").exists()  # to ask leaves nothing behind
     studies.trials(cell).requeue_abandoned(lambda worker: is_dead(tmp_path, worker))
     assert studies.trials(cell).runs()[0].state == TrialState.WAITING
 

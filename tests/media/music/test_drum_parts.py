@@ -112,9 +112,9 @@ def test_samples_have_drums_on_channel_10_whatever_their_key(tmp_path, semitones
 def test_drums_of_a_sampled_npy_are_drums_again(tmp_path, use):
     """Guards a kit that a piano plays, at the top of its keys, where a .npy is continued."""
     rows = [PART_KEYS.index(key) for _, _, key in HITS[:3]]
-    frame = replace(OWN_ROWS, drum_keys={row + 21: 9 for row in rows})
+    frame = replace(OWN_ROWS, drum_keys=dict.fromkeys([60, *(row + 21 for row in rows)], 9))
     frames = frames_of(HITS[:3], frame=frame)
-    frames[:8, 60 - 21], frames[0, 88 + 60 - 21] = 1, 1
+    frames[:8, 60 - 21], frames[0, 88 + 60 - 21] = 1, 1  # among the pitches, thus no rare drum
     (path := tmp_path / "a.npy").write_bytes(sample("npy", frames, frame))
     request, drawn = SampleRequest("mid", length=4, prime=path, include_prime=True), frames[:4] * 0
     if use == "fill":
@@ -279,6 +279,8 @@ def test_hits_off_the_keys_of_a_piano_are_left_out_and_told(tmp_path):
     (line,) = piece.placed.tally(piece.frames).lines(onsets=True)
     assert "left out 2 hits on keys for which a kit has no sound" in line
     assert np.flatnonzero(sounding(piece.frames)).tolist() == [PART_KEYS.index(36)]
+    without = load_midi(save(tmp_path / "b.mid", [hits, note(0, 120, 60)]), BEATS)
+    assert not without.placed.tally(without.frames).unknown  # all drums are dropped
     kept = "drums on keys without a sound, which the run does not replace: they stay"
     assert Original(path, OWN_ROWS, transposed=0).remarks == [f"{path} has {kept}"]
 
@@ -335,6 +337,16 @@ def test_the_top_voice_is_not_a_drum_above_it():
     ]
     assert loud[0] == loud[1]
     assert loud[0][72] > loud[0][60] > loud[0][64]
+    tones = []
+    for some in (frames, np.maximum(frames, frames_of([(0, 1, 42)], frame=OWN_ROWS))):
+        times, grid = 0.125 * np.arange(len(some) + 1), OWN_ROWS.grid
+        drums = drums_in(some, OWN_ROWS.parts)
+        file = io.BytesIO()
+        write_music("wav", file, some, times, grid, drums=drums, drum_table=OWN_ROWS.drum_table)
+        tones.append(np.frombuffer(file.getvalue()[44:], "<i2").astype(int))
+    ring = slice(len(tones[0]) // 2, None)  # when the hi-hat is silent
+    assert np.abs(tones[0][ring]).max() > 100
+    assert np.abs(tones[0] - tones[1])[ring].max() <= 2
 
 
 def test_drums_are_given_or_drawn_where_they_stay(tmp_path):
