@@ -351,8 +351,8 @@ class Config:
     )
     epochs: int = setting(
         40,
-        "Most passes over train; auto or 0: until --patience runs out; by default more if train is "
-        "small.",
+        "Most passes over train; auto or 0: until --patience runs out; the default is higher if "
+        "train is small.",
         USUAL,
         least=0,
     )

@@ -110,7 +110,8 @@ BY_USE = (
 )  # fmt: skip
 """The MIDI keys of drums, roughly from those that bands strike most."""
 ABOVE = 27
-"""How many of these lie above a band's pitches, the commonest on top; the next are below them."""
+"""How many of these lie above a band's pitches, the commonest on top; the next are below them, and
+rare ones, which only General MIDI level 2 has, between."""
 ALL_KEYS = [*dict.fromkeys([*BY_USE, *SUBSTITUTES, *PIANO])]
 PART_KEYS = (*ALL_KEYS[ABOVE:], *reversed(ALL_KEYS[:ABOVE]))
 """The MIDI key of the drum on each row (88,) of new frames; frames state what theirs have."""

@@ -110,8 +110,8 @@ class Music(Medium):
             "melody,bass, found in the name of its track or instrument, or else other. Melody "
             "(lead), chords (harmony, accompaniment) and bass are also found by similar names, "
             "such as Vocals or Guitar, and by how tracks sound. Drums that are kept have a part in "
-            "any case. For files with voices, such as "
-            "Jsb16thSeparated.npz, these are the voices' names, in order.",
+            "any case. For files with voices, such as Jsb16thSeparated.npz, these are the voices' "
+            "names, in order.",
             metavar="NAMES",
         ),
         Option("tracks", "MIDI: --parts with the 8 most common track names.", bool),
