@@ -364,7 +364,11 @@ class Config:
         most=10**6,
     )
     patience: int = setting(
-        10, "Stop after this many epochs without a better valid figure.", TRAINING, least=1
+        10,
+        "Stop after this many epochs without a better valid figure; the default is higher if train "
+        "is small.",
+        TRAINING,
+        least=1,
     )
     valid_every: str = setting(
         "auto",
