@@ -258,9 +258,7 @@ def _sized(settings: Config, frame: "FrameDefinition", given: Collection[str]) -
     meta_model(settings, frame)
     if settings.data is None:
         return settings
-    dataset = open_dataset(settings.data)
-    dataset.check_trainable()
-    return with_enough_epochs(settings, dataset["train"], given)
+    return with_enough_epochs(settings, open_dataset(settings.data), given)
 
 
 def _refuse_sizes_of_other_outputs(given: Mapping[str, Any], chosen: str) -> None:

@@ -222,7 +222,7 @@ class Plan:
         sized = with_sizes(seeded.without_search(), dataset.frame)
         if not self.enough_epochs:
             return sized
-        return with_enough_epochs(sized, dataset["train"], settings)
+        return with_enough_epochs(sized, dataset, settings)
 
 
 @dataclass(frozen=True)

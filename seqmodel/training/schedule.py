@@ -6,7 +6,7 @@ from math import ceil, inf
 
 from seqmodel.config import Config
 from seqmodel.data import batches
-from seqmodel.data.dataset import Split
+from seqmodel.data.dataset import Dataset, Split
 from seqmodel.model.build import meta_model
 from seqmodel.model.sequence import SequenceModel
 
@@ -59,14 +59,19 @@ class Interval:
         return max(1.0, seconds / self.seconds, updates / self.updates)
 
 
-def with_enough_epochs(config: Config, train: Split, given: Collection[str]) -> Config:
+def with_enough_epochs(config: Config, dataset: Dataset, given: Collection[str]) -> Config:
     """The config with more epochs, and more patience, if its own make fewer than `MIN_UPDATES`.
 
-    What is among the `given` names of settings, which the user chose, remains.
+    What is among the `given` names of settings, which the user chose, remains. SeqmodelError unless
+    the dataset can be trained on.
     """
     if "epochs" in given or not config.epochs:
         return config
-    updates = _updates_of_epoch(config, train, meta_model(config, train.frame))
+    pieces = dataset.manifest["splits"]["train"]["pieces"]
+    if pieces >= max(MIN_UPDATES.values()) * config.batch_size:
+        return config  # an epoch is enough, and the index of so many pieces takes long to read
+    dataset.check_trainable()
+    updates = _updates_of_epoch(config, dataset["train"], meta_model(config, dataset.frame))
     enough = {
         name: max(getattr(config, name), ceil(least / updates))
         for name, least in MIN_UPDATES.items()

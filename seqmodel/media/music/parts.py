@@ -80,8 +80,14 @@ ROLES = {
 LETTER = r"[^\W\d_]"
 WORD = rf"(?<!{LETTER})(?:{{0}})s?(?!{LETTER})"
 """A pattern for words, or their plurals, in a name."""
+
+
+def _any_of(words: str) -> re.Pattern[str]:
+    return re.compile(WORD.format("|".join(words.split())))
+
+
 WORDS_OF_ROLES = tuple(
-    (role, re.compile(WORD.format("|".join(words.split()))))
+    (role, _any_of(words))
     for role, words in (
         (OTHER, "other"),
         # Who sings behind a lead is not the melody, and a hand is what it plays.
@@ -95,12 +101,10 @@ WORDS_OF_ROLES = tuple(
     )
 )
 """(Role, words in the names of its tracks), of which the first match counts; None: left open."""
-DRUM_WORDS = re.compile(
-    WORD.format(
-        "drum|drumkit|drumset|kit|percussion|perc|kick|bd|snare|sd|hat|hihat|hh|tom|cymbal|crash"
-        "|ride|clap|conga|bongo|shaker|tambourine|cowbell|beat|groove"
-        "|schlagzeug|batterie|batteria|batería|bateria"
-    )
+DRUM_WORDS = _any_of(
+    "drum drumkit drumset kit percussion perc kick bd snare sd hat hihat hh tom cymbal crash ride "
+    "clap conga bongo shaker tambourine cowbell beat groove "
+    "schlagzeug batterie batteria batería bateria"
 )
 """Words in the names of parts that are for drums alone, unless an instrument is called so."""
 SEVERAL = 1.5

@@ -367,7 +367,7 @@ class ReadFile:
         self.states_onsets = has_onsets(found)
         self.played = found if self.states_onsets else with_onsets(found)
         if self.placed is None and frame.drum_table:
-            self.played = _with_drums(self.played, frame)
+            self.played = _with_drum_marks(self.played, frame)
         self.frames = self.played if frame.onsets else sounding(self.played)
         if self.score and not self.score.smpte:
             self.tempo = 60e6 / int(self.score.tempo[0])
@@ -375,7 +375,7 @@ class ReadFile:
         self.metre = _metre(frame, options.get("metre"), stated)
 
 
-def _with_drums(frames: NDArray[np.uint8], frame: PianoRollFrames) -> NDArray[np.uint8]:
+def _with_drum_marks(frames: NDArray[np.uint8], frame: PianoRollFrames) -> NDArray[np.uint8]:
     """Frames (T, 176) of a .npy, which has no parts, with marks that say what are drums.
 
     That is what lies above a band's pitches, on rows that drums have in train.
