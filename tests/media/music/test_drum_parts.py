@@ -325,7 +325,7 @@ def test_pitched_tracks_called_drums_are_no_part_beside_drums(tmp_path, drums):
     assert manifest["parts"] == (kept if drums == "keep" else {"Drums": 8})
 
 
-def test_the_top_voice_is_not_a_drum_above_it():
+def test_the_top_voice_is_not_a_drum_above_it(tmp_path):
     """Guards accents of melody and bass, which follow from what else sounds."""
     frames = frames_of([(0, 4, 60), (0, 4, 64), (0, 4, 72)])
     marks_in(frames)["part"][:] *= 2
@@ -337,6 +337,11 @@ def test_the_top_voice_is_not_a_drum_above_it():
     ]
     assert loud[0] == loud[1]
     assert loud[0][72] > loud[0][60] > loud[0][64]
+    # Where a song goes on, from before its first note, there are none to be like.
+    song = save(tmp_path / "a.mid", [note(2880, 3000, 60)])
+    original = Original(song, OWN_ROWS, transposed=0)
+    after = read(original.with_drawn(both, stretch(8, 0, 8), cut=0))
+    assert {m.note: m.velocity for m in after.tracks[-1] if m.type == "note_on"} == loud[0]
     tones = []
     for some in (frames, np.maximum(frames, frames_of([(0, 1, 42)], frame=OWN_ROWS))):
         times, grid = 0.125 * np.arange(len(some) + 1), OWN_ROWS.grid
@@ -347,6 +352,17 @@ def test_the_top_voice_is_not_a_drum_above_it():
     ring = slice(len(tones[0]) // 2, None)  # when the hi-hat is silent
     assert np.abs(tones[0][ring]).max() > 100
     assert np.abs(tones[0] - tones[1])[ring].max() <= 2
+
+
+def test_drawn_drums_are_as_loud_as_drums(tmp_path):
+    """Guards hits that follow a pitched track called like their part."""
+    soft = [(0, mido.MetaMessage("track_name", name="Kit"))]
+    soft += notes(((k, k + 1, 60, 30) for k in range(8)), step=120)
+    hits = notes(((k, k + 1, 36, 100) for k in range(8)), step=120, channel=DRUMS)
+    original = Original(save(tmp_path / "a.mid", [soft, hits]), OWN_ROWS, transposed=0)
+    frames = frames_of([(4, 5, 36)], frame=OWN_ROWS)
+    drawn = read(original.with_drawn(frames, stretch(8, 4, 8))).tracks[-1]
+    assert [m.velocity for m in drawn if m.type == "note_on" and m.velocity] == [100]
 
 
 def test_drums_are_given_or_drawn_where_they_stay(tmp_path):
