@@ -16,7 +16,7 @@ from onsets import marked
 
 from seqmodel.data.dataset import open_dataset
 from seqmodel.media.marks import Levels
-from seqmodel.media.music.corpus import load_midi, load_to_show
+from seqmodel.media.music.corpus import MusicCorpus, load_midi, load_to_show
 from seqmodel.media.music.evaluation import Statistics
 from seqmodel.media.music.frames import PianoRollFrames, drums_in, marks_in, sounding, struck
 from seqmodel.media.music.frames import notes_of as notes_at
@@ -204,7 +204,7 @@ def test_drums_stay_where_pieces_are_transposed_in_training():
 
 
 def test_train_knows_the_keys_of_its_drums(tmp_path):
-    """Guards hits of pieces outside train, and pitched notes on a drum's keys."""
+    """Guards hits of pieces outside train, or of a run's own files, and notes on a drum's keys."""
     kit, lead = ([(0, mido.MetaMessage("track_name", name=name))] for name in ("Kit", "Lead"))
     pitched = notes(((k, k + 1, 35) for k in range(3)), step=240)
     for split, keys in (("train", [36, 42, 36]), ("valid", [50, 51, 52])):
@@ -219,6 +219,7 @@ def test_train_knows_the_keys_of_its_drums(tmp_path):
     frame = open_dataset(tmp_path / "out").frame
     assert frame.drum_keys == {21 + PART_KEYS.index(36): 2, 21 + PART_KEYS.index(42): 1}
     assert PianoRollFrames.from_json(frame.to_json()) == frame
+    assert MusicCorpus(frame, [tmp_path / "valid" / "a.mid"]).frame.drum_keys == frame.drum_keys
     before = replace(frame, drum_table=())  # as of an older version
     assert "drum_table" not in before.to_json()
     assert frame.differences(before) == ["drums kept on rows of their own, not drums kept"]
