@@ -414,6 +414,25 @@ def test_after_a_stall_the_music_goes_on_in_time(chrome, page):
     chrome.click("#play")
 
 
+def test_a_faster_tempo_loses_no_note_that_is_due(chrome, page):
+    """Guards against the end of a note, at the new tempo, before its scheduled beginning."""
+    chrome.open(page)
+    chrome.run("freeze()")
+    chrome.run(
+        """(page.begins = [], page.sound.strike = (pitch, velocity, begin) => {
+          page.begins.push(begin);
+          return { release: (end) => { page.lost = page.lost || end < begin; } };
+        })"""
+    )
+    chrome.click("#play")
+    chrome.wait("page.player.playing")
+    chrome.run("advance(() => page.begins.some((begin) => begin > page.clock + 0.2))")
+    chrome.run("(page.player.setPace(4), advance(() => page.player.position > 30))")
+    assert not chrome.run("page.lost")
+    chrome.run("delete page.sound.strike")
+    chrome.click("#play")
+
+
 def test_a_stalled_page_draws_on(chrome, page):
     """Guards against drawing on the page's own thread, which a layout or a long task holds up."""
     chrome.open(page)

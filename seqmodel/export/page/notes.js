@@ -100,6 +100,7 @@ class NotePlayer extends Player {
   }
 
   startVoice(note, time) {
+    note.begins = time; /* even if the tempo changes before */
     note.voice = this.sound.strike(this.pitch(note), note.velocity, time, this.isDrum(note));
   }
 
@@ -119,7 +120,7 @@ class NotePlayer extends Player {
 
   end(note, last) {
     note.last = last;
-    note.voice?.release(this.timeOf(last));
+    note.voice?.release(Math.max(note.begins, this.timeOf(last)));
     note.voice = null;
   }
 
