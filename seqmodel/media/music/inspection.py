@@ -59,11 +59,13 @@ def piano_roll_png(
     title: str,
     unit: str = "frame",
     given: NDArray[np.bool_] | None = None,
+    drums: bool = False,
 ) -> bytes:
     """The PNG of frames (T, 88), (T, 176) or (T, 47): time to the right, pitch upwards.
 
     What is `given` (T, 88), rather than drawn from the model, has another colour. With onsets, the
-    beginnings of notes are dark. Each column of a long piece shows all notes in its time span.
+    beginnings of notes are dark. Each column of a long piece shows all notes in its time span. The
+    top row may be named as that of `drums`, where pitches and drums share the keyboard.
     """
     from matplotlib.colors import ListedColormap
 
@@ -94,7 +96,7 @@ def piano_roll_png(
     sounding_keys = np.flatnonzero(roll.any(axis=0)) + rows[0]
     if len(sounding_keys):
         axes.set_ylim(sounding_keys[0] - OCTAVE / 2, sounding_keys[-1] + OCTAVE / 2)
-    ticks = _tick_names(rows, *axes.get_ylim())
+    ticks = _tick_names(rows, *axes.get_ylim(), drums=drums)
     axes.set_yticks([*ticks], [*ticks.values()])
     axes.grid(axis="y", linewidth=0.5, color="0.85")
     axes.set_xlabel(unit)
@@ -102,8 +104,9 @@ def piano_roll_png(
     return png_bytes(figure)
 
 
-def _tick_names(rows: range, low: float, high: float) -> dict[float, str]:
+def _tick_names(rows: range, low: float, high: float, *, drums: bool = False) -> dict[float, str]:
     marks = LANDMARKS if rows == KIT else {c: note_name(c) for c in range(0, 128, OCTAVE)}
+    marks = marks | {rows[-1]: "drums"} if drums else marks
     return {key: name for key, name in marks.items() if low <= key <= high}
 
 
@@ -157,7 +160,9 @@ def piano_roll_picture(
         top=high + MARGIN + 0.5,
         boxes=boxes[~is_given].tolist(),
         given=boxes[is_given].tolist(),
-        ticks=_tick_names(rows_of(frames), low - MARGIN, high + MARGIN),
+        ticks=_tick_names(
+            rows_of(frames), low - MARGIN, high + MARGIN, drums=bool(definition.drum_table)
+        ),
         summary=f"{what} in {plural(len(frames), 'frame')}",
     )
 

@@ -311,8 +311,9 @@ class MusicSampling(Sampling):
             )  # fmt: skip
         if self._request.kind == "png":
             return piano_roll_png(
-                frames, title=self._request.title, unit=f"frame ({grid})", given=given
-            )
+                frames, title=self._request.title, unit=f"frame ({grid})", given=given,
+                drums=bool(self._frame.drum_table),
+            )  # fmt: skip
         frames = frames if onsets else sounding(frames)
         buffer = io.BytesIO()
         np.save(buffer, states(frames) if onsets else frames, allow_pickle=False)

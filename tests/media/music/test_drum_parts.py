@@ -381,6 +381,13 @@ def test_drums_are_given_or_drawn_where_they_stay(tmp_path):
     assert [*heights] == [{42, 65}, {36}]
 
 
+def test_pictures_name_the_row_of_the_commonest_drum():
+    """Guards hits that look like notes at the top of the keyboard."""
+    frames, request = frames_of([(0, 1, 42)], frame=OWN_ROWS), SampleRequest("png", title="t")
+    pictures = [MusicSampling(frame, request).picture(frames) for frame in (OWN_ROWS, BAND)]
+    assert [picture.ticks[108] for picture in pictures] == ["drums", "C8"]
+
+
 @pytest.mark.parametrize("chosen", [{"notes": "C2:C3"}, {"below": True}, {"above": True}])
 def test_drums_stay_where_notes_are_chosen_by_pitch(tmp_path, chosen):
     """Guards a file's drums, which have none: their keys were redrawn like the notes around."""
