@@ -155,7 +155,7 @@ class Job:
 
 
 def _check_weights(run: runs.Run, settings: Config, dataset: Dataset) -> None:
-    """SeqmodelError unless the run's weights fit."""
+    """SeqmodelError unless the run's weights fit; a remark if it was trained on other frames."""
     with prefixed(f"--init-from {run.folder}"):
         run.check_reads(dataset)
         check_labels(run, settings, dataset.frame, "its model")
@@ -167,6 +167,10 @@ def _check_weights(run: runs.Run, settings: Config, dataset: Dataset) -> None:
                 own = unit.spec, unit.gate_activation, unit.activation
                 if differs := difference(trained, *own):
                     raise SeqmodelError(f"its weights are those of another unit: {differs}")
+    contents = dataset.manifest.get("contents", {})
+    if differences := "; ".join(dataset.frame.differences(run.frame, contents)):
+        told = f"was prepared differently from {run.folder}'s data ({differences})"
+        message(f"{dataset.folder} {told}")
 
 
 def _warn_if_trivial(

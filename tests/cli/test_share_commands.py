@@ -553,6 +553,14 @@ def test_a_run_without_onsets_goes_on_from_music_without(call, run, monkeypatch)
     assert [path.name for path in Path("runs").iterdir()] == ["sample-data"]
 
 
+def test_weights_of_other_frames_are_remarked_on(call, run, shared, seconds_run, monkeypatch):
+    monkeypatch.setattr(job.Job, "_train", lambda *_: None)
+    small = ("--model", "frame-wise", "--no-end", "--hidden", 4, "--epochs", 1, "--run", "r")
+    told = call_ok("train", shared / "seconds", "--init-from", run, *small).err
+    assert "seconds was prepared differently from " in told
+    assert "run's data (0.1 s per step, not 4 steps per beat)" in told
+
+
 def test_an_installation_without_the_bundled_runs_says_so(monkeypatch, here):
     monkeypatch.setattr(bundled, "__file__", str(here / "seqmodel" / "data" / "bundled.py"))
     says = "this installation has no sample_data/pretrained/music.zip in or next to "
