@@ -64,6 +64,15 @@ def test_train_prints_plain_lines_without_a_terminal(call, data, run):
     assert told("train", "--resume", "runs/data-lstm-1")["run"] == "runs/data-lstm-1"
 
 
+def test_train_says_that_patience_ended_it(call, data):
+    """The last line was that of a training of so few epochs."""
+    options = ("--epochs", 30, "--patience", 1, "--lr", 1, "--schedule", "constant")
+    line = call("train", data, "--hidden", 4, *options).out
+    why = "; stopped after 1 epoch without a better valid figure"
+    best, last = re.search(rf"epoch (\d+) of (\d+){why}\n$", line).groups()
+    assert int(best) + 1 == int(last) < 30
+
+
 @pytest.mark.parametrize(
     ("which", "options", "worse"),
     [
