@@ -271,14 +271,16 @@ report {audio_run} --out r.html --fill x.mid --below -> 2 --fill is for music, a
 train {bad}/mu-law --model frame-wise -> 2 --model frame-wise does not fit 8-bit mu-law audio
 train {bad}/mu-law --output logistic -> 2 --output logistic ... mu-law audio, which has categorical
 train {audio} --output categorical -> 2 --output categorical does not fit 16-bit audio
-prepare {bad}/drums.mid --drums only --onsets -o d -> 2 --onsets is not for --drums only:
+prepare {bad}/drums.mid --drums only --onsets -o d -> 2 --onsets cannot be combined with
+    --drums only: every hit is an onset
 sample o.npy --run {run} --fill {bad}/p.mid --below --into 1 -> 2 --into needs a MIDI file to write
 sample o.mid --run {run} --prime {bad}/p.mid --into 1 -> 2 --into needs a MIDI file to write into
 sample o.mid --run {run} --fill {bad}/p.mid --below --tempo 9 -> 2 --tempo would change {bad}/p.mid,
 prepare {music} --parts a --tracks -o d -> 2 --parts and --tracks exclude each other
 prepare {music} --parts a --no-onsets -o d -> 2 --parts needs onsets
-prepare {bad}/drums.mid --drums only --tracks -o d -> 2 --tracks is not for --drums only
-prepare {bad}/drums.mid --drums only --velocity -o d -> 2 --velocity is not for --drums only
+prepare {bad}/drums.mid --drums only --tracks -o d -> 2 --tracks cannot be combined with
+prepare {bad}/drums.mid --drums only --velocity -o d -> 2 --velocity cannot be combined with
+    --drums only: hits are stored without parts, velocity or timing
 prepare {bad}/p.mid --drums only -o d -> 1 {bad}/p.mid: has no drums
 train {data} --note-unit torch.nn:GRU -> 2 --note-unit takes units with equations
 """

@@ -126,7 +126,7 @@ MARK_OPTIONS = "parts", "tracks", "velocity", "timing"
 PITCHED_OPTIONS = {
     "transpose_to_c": "drums have no tonic",
     "onsets": "every hit is an onset",
-    **dict.fromkeys(MARK_OPTIONS, "it is kept of notes alone"),
+    **dict.fromkeys(MARK_OPTIONS, "hits are stored without parts, velocity or timing"),
     "restrike": "hits have no length",
     "short_notes": "hits have no length",
     "pedal": "hits have no length",
@@ -141,7 +141,8 @@ def settings(options: Mapping[str, Any]) -> SourceSettings:
     if kit:
         for name, why in PITCHED_OPTIONS.items():
             if options.get(name):
-                raise UsageError(f"--{name.replace('_', '-')} is not for --drums only: {why}")
+                option = f"--{name.replace('_', '-')}"
+                raise UsageError(f"{option} cannot be combined with --drums only: {why}")
     mark_options = [name for name in MARK_OPTIONS if options.get(name)]
     if mark_options and onsets is False:
         raise UsageError(f"--{mark_options[0]} needs onsets: leave out --no-onsets")
