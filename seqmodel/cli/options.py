@@ -168,6 +168,15 @@ def prefixed(what: str) -> Iterator[None]:
         raise type(error)(f"{what}: {error}") from error
 
 
+@contextmanager
+def with_run(run: Path) -> Iterator[None]:
+    """End errors of the block with the run, where the user did not name it or named several."""
+    try:
+        yield
+    except SeqmodelError as error:
+        raise type(error)(f"{error} (run: {run})") from error
+
+
 def stored_runs(paths: Sequence[Path]) -> list["StoredRun"]:
     """Runs that can be averaged, without their models, before torch is loaded."""
     from seqmodel.runs.folder import check_average, stored_run  # loads NumPy

@@ -23,9 +23,9 @@ from seqmodel.cli.options import (
     load_runs,
     one_of,
     options_of,
-    prefixed,
     stored_runs,
     with_media_options,
+    with_run,
 )
 from seqmodel.cli.progress import counting, display
 from seqmodel.errors import SeqmodelError, UsageError
@@ -235,7 +235,7 @@ def sample(
         longest_piece=first.longest_piece if first.config.end else None,
         temperature=temperature,
     )
-    with nullcontext() if runs else prefixed(f"cannot sample {folder}"):
+    with nullcontext() if runs else with_run(folder):
         sampling = medium.sampling(first.frame, request)
     for target in () if to_stdout else targets:
         check_target(target, force=force)

@@ -191,9 +191,9 @@ sample o.mid --run {run} --fill {bad}/p.mid --below --length 9 -> 2 --fill and -
 sample o.mid --run {run} --fill {bad}/p.mid --below --temperature 0
     -> 2 --fill and --temperature 0 exclude each other
 sample o.mid --run {run} --metre 6/7 -> 2 --metre must be a time signature such as 3/4 or 6/8,
-sample o.mid --key H => 2 cannot sample ...music.zip: --key must be a note such as C, F# or Eb,
-report {run} --fill {bad}/p.mid --bars 3:3 -> 2 cannot sample {run}: --bars 3:3 must begin in
-report {run} --fill {bad}/drums.mid --bars 1 => 1 cannot sample {run}: ... has no notes but drums
+sample o.mid --key H => 2 --key must be a note such as C, F# or Eb, not 'H' (run: ...music.zip)
+report {run} --fill {bad}/p.mid --bars 3:3 -> 2 --bars 3:3 must begin in ... (run: {run})
+report {run} --fill {bad}/drums.mid --bars 1 => 1 ... has no notes but drums ... (run: {run})
 sample o.mid --run {run} --key C --transpose 2 -> 2 --key and --transpose exclude each other
 compare {data} --vary hiden=3 -> 2 --vary: there is no setting 'hiden'; did you mean hidden?
 compare {data} --vary data=a,b -> 2 datasets are named as arguments, not with --vary data
@@ -265,7 +265,7 @@ eval {run} --data {struck_data} => 1 {struck_data} has onsets ... with --no-onse
 report {run} --watch --samples=2 -> 2 --watch and --samples exclude each other
 report {run} --out r.pdf -> 2 --out writes HTML only: r.pdf must end in .html
 report {run} --samples 0 --fill {bad}/p.mid --bars 1 -> 2 --fill and --samples 0 exclude each other
-report {run} --samples 0 --bars 1 -> 2 cannot sample {run}: --bars needs --fill FILE
+report {run} --samples 0 --bars 1 -> 2 --bars needs --fill FILE (run: {run})
 report {run} {data} --out r.html -> 1 {data} is a dataset: name a run that was trained on it
 report {audio_run} --out r.html --fill x.mid --below -> 2 --fill is for music, and {audio_run}
 train {bad}/mu-law --model frame-wise -> 2 --model frame-wise does not fit 8-bit mu-law audio
