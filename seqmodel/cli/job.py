@@ -187,7 +187,7 @@ def _warn_if_trivial(
         return
     message(
         f"a trivial model predicts valid at least as well ({name.replace('_', ' ')}, {best:.4f}): "
-        "train anew with more --epochs, or another --learning-rate; "
+        "train again with more --epochs or another --learning-rate; "
         f"`seqmodel eval {folder}` shows all figures"
     )
 

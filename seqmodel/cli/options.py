@@ -196,7 +196,7 @@ def load_runs(stored: Sequence["StoredRun"], device: str, batch_size: int) -> li
     runs = [load_run(run.folder) for run in stored]
     weights = [[*model_tensors(run.model).values()] for run in runs]
     if any(all(map(torch.equal, *pair)) for pair in combinations(weights, 2)):
-        message("a run, or a copy, is given more than once, and counts as often in the average")
+        message("a run, or a copy of it, is given more than once; each counts in the average")
     for run in runs:
         message(run.remark)
         run.model.to(run.model.choose_device(device, batch_size))

@@ -295,7 +295,7 @@ def _unused(
             prefix = f"no piece that {run.folder} was trained on is in {metre}"
             yield f"{prefix}: the drawn notes may not follow --metre"
     if mark_temperature is not None and not runs[0].frame.marks:
-        prefix = f"{runs[0].folder} was trained on notes alone"
+        prefix = f"{runs[0].folder} was trained without parts, velocity or timing"
         yield f"{prefix}: --mark-temperature has no effect"
 
 

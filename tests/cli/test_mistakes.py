@@ -140,7 +140,7 @@ nope -> 2 No such command 'nope' (see seqmodel --help)
 --nope -> 2 No such option: --nope (see seqmodel --help)
 bench --seconds 0 => 2 --seconds must be at least 0.001 (see seqmodel bench --help)
 bench --part fun -> 2 there is no part 'fun'; choose one of units, models, sampling, sound
-train {audio} --model frame-wise --end -> 2 --end for audio is for --model sample-wise,
+train {audio} --model frame-wise --end -> 2 --end for audio needs --model sample-wise,
 train {audio} --model tied -> 2 --model tied does not fit ... frame-wise and sample-wise
 train {audio} --model sample-wise --output gaussian -> 2 --output gaussian does not fit --model
 train {audio} --model frame-wise --input-noise 0.1 -> 2 --input-noise is for --model tied or
@@ -217,18 +217,18 @@ compare {data} --set dropout=0.1 --vary dropout=0,0.1
 compare {data} --params 900 --vary params=900,1800
     -> 2 params is varied and set for all: leave one out
 compare {data} --search paper --vary learning_rate=0.001,0.01
-    -> 2 --search paper tries rates, but learning_rate is varied: use none
+    -> 2 --search paper tries rates, but learning_rate is varied: use --search none
 compare {data} --params 900 --tune hidden=2..4 -> 2 hidden and --params exclude each other
 compare {data} --tune dropout=0..1 -> 2 --dropout must be below 1, not 1.0
 train {data} --valid-every often
     -> 2 --valid-every must be auto, epoch, a number of updates, or minutes like 10m
 compare {data} --units gru --set minutes=3 --out e
-    -> 2 minutes are for `train`: compared runs share a machine; set epochs
+    -> 2 minutes are for `train` only, as compared runs share a machine: set epochs
 compare {data} --set epochs -> 2 --set takes KEY=VALUE, not 'epochs'
 compare {bad}/one-data -> 1 {bad}/one-data has no pieces in valid, which training needs:
 compare {data} --preset best => 2 --preset must be one of default, paper, not 'best'
 compare {data} --status -> 1 results/data holds no experiment
-compare {data} --status --storage sqlite:///new.db -> 1 data has not begun
+compare {data} --status --storage sqlite:///new.db -> 1 experiment data has not begun
 compare {data} --storage //me:secret@host/x -> 2 --storage is not a database URL, such as
 compare {data} --storage postgresql://me:s@cret@host/x -> 2 --storage is not a database URL,
 compare {data} --storage postgresql:///me:secret@host/x -> 2 --storage is not a database URL,
@@ -469,7 +469,7 @@ def test_a_run_is_looked_for_in_runs_too(run, data):
 
 def test_a_run_that_is_given_twice_is_told(call, run):
     """Guards against an average of two runs that is one, mistyped or copied."""
-    said = "a run, or a copy, is given more than once, and counts as often in the average\n"
+    said = "a run, or a copy of it, is given more than once; each counts in the average\n"
     call_ok("export", run, "run.zip")
     assert call("eval", run, "run.zip").err == said
     assert said in call("sample", "a.mid", "--length", 1, "--run", run, "--run", run).err

@@ -90,7 +90,7 @@ def test_train_warns_only_when_a_trivial_model_is_better(call, request, which, o
     assert (figure < scores["nats_per_frame"]) == worse
     line = (
         f"a trivial model predicts valid at least as well ({baseline.replace('_', ' ')}, "
-        f"{figure:.4f}): train anew with more --epochs, or another --learning-rate; "
+        f"{figure:.4f}): train again with more --epochs or another --learning-rate; "
         "`seqmodel eval r` shows all figures"
     )
     said = [words for words in result.err.splitlines() if words.startswith("a trivial model")]

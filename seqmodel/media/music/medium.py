@@ -121,7 +121,7 @@ class Music(Medium):
         Option(
             "cache",
             "MIDI: keep what is read of each file in this folder, which hosts can share: prepare "
-            "goes on where it was interrupted, and reads only files that are new.",
+            "resumes where it was interrupted, and reads only new files.",
             Path,
             metavar="FOLDER",
         ),
