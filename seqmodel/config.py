@@ -303,7 +303,7 @@ class Config:
     input_noise: float = setting(
         0.0,
         "sample-wise: read a third of train with noise of up to this share of its residual; tied: "
-        "half with up to this share of notes missing, and a little with a frame held on.",
+        "read half with up to this share of the notes missing, and a little with a frame held on.",
         TRAINING,
         least=0,
     )
