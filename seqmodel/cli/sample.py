@@ -389,8 +389,8 @@ def _foreign_remarks(run: "Run", sampling: Sampling, path: Path | None) -> list[
     if nats <= FOREIGN * valid_nats:
         return []
     return [
-        f"{path} is foreign to {run.folder}: {nats:.1f} nats per frame, compared with "
-        f"{valid_nats:.1f} on valid; what is drawn may not suit it"
+        f"{path} is unlike the training data of {run.folder}: {nats:.1f} nats per frame, "
+        f"compared with {valid_nats:.1f} on valid; what is drawn may not suit it"
     ]
 
 

@@ -145,8 +145,8 @@ class Music(Medium):
     page_options = (
         Option(
             "fill",
-            "Redraw a part of this file, given the rest. --bars, --frames, --time, --notes, --below "
-            "and --above select it; several narrow it down.",
+            "Redraw a part of this file, given the rest. --bars, --frames, --time, --notes, "
+            "--below and --above select it; several narrow it down.",
             Path,
             metavar="FILE",
         ),
