@@ -238,7 +238,8 @@ class Config:
     )
     rests: bool = setting(
         False,
-        "tied: skip the unit along time where nothing begins or ends, for fine grids; needs ages.",
+        "tied: skip the unit along time where nothing begins or ends, for fine grids; needs "
+        "--ages.",
         MODEL,
     )
     first_change: bool | None = setting(
@@ -302,7 +303,7 @@ class Config:
     input_noise: float = setting(
         0.0,
         "sample-wise: read a third of train with noise of up to this share of its residual; tied: "
-        "half with up to this share of notes missing, and a little with a frame held on.",
+        "read half with up to this share of the notes missing, and a little with a frame held on.",
         TRAINING,
         least=0,
     )
@@ -333,7 +334,7 @@ class Config:
     )
     clip: float = setting(1.0, "Clip the gradient's norm to this; 0: never.", TRAINING, least=0)
     average: float = setting(
-        0.995, "Decay of the weights' average, which is saved; 0: none.", TRAINING, least=0, below=1
+        0.995, "Decay of the average of weights that is saved; 0: none.", TRAINING, least=0, below=1
     )
     batch_size: int = setting(4, "Pieces in a batch.", DATA, least=1)
     parts: int = setting(
@@ -351,7 +352,7 @@ class Config:
     )
     epochs: int = setting(
         40,
-        "Most passes over train; auto or 0: until --patience runs out; the default is higher if "
+        "Maximum passes over train; auto or 0: until --patience runs out; the default is higher if "
         "train is small.",
         USUAL,
         least=0,

@@ -64,8 +64,8 @@ def compare(
     vary: list[str] | None = usual(
         None,
         metavar="KEY=A,B,...",
-        help="Compare values of another setting, too or instead; repeatable. Keys are those of "
-        "`seqmodel train --print-config`.",
+        help="Compare values of another setting, besides or instead of units; repeatable. "
+        "Keys are those of `seqmodel train --print-config`.",
     ),
     params: int | None = usual(
         None, help="Choose every unit's size for this many parameters, not counting outputs."
@@ -228,7 +228,9 @@ def _search(
     if tune and chosen != "tpe":
         raise UsageError("--tune needs --search tpe")
     if unsearched and chosen != "none":
-        raise UsageError(f"--search {chosen} tries rates, but learning_rate is varied: use none")
+        raise UsageError(
+            f"--search {chosen} tries rates, but learning_rate is varied: use --search none"
+        )
     space = default_space(chosen, paper=preset_search == "paper") | tune_ranges
     return chosen, {name: bounds for name, bounds in space.items() if name not in varied}
 
@@ -315,7 +317,7 @@ def _print_status(out: Path, storage: str | None, *, as_json: bool) -> None:
             opened_storage = open_storage(out, storage)
             studies = Studies.load(opened_storage, name_in(opened_storage, out, storage))
         if studies is None:
-            raise SeqmodelError(f"{out.resolve().name} has not begun")
+            raise SeqmodelError(f"experiment {out.resolve().name} has not begun")
         status = status_of(studies, out)
     if as_json:
         print_json(status)

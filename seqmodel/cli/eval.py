@@ -268,9 +268,9 @@ def _voice_nats(
         found = medium_of(run.frame).voices(dataset[split], train)
     if found is None:
         raise SeqmodelError(
-            "--voices needs pieces that state which voice sings what, in train too, unlike those "
-            f"of {data or from_here(dataset.folder)}: prepare Jsb16thSeparated.npz, or a similar "
-            "file, again"
+            "--voices needs pieces that state which voice sings what, in train as well, unlike "
+            f"those of {data or from_here(dataset.folder)}: prepare Jsb16thSeparated.npz or a "
+            "similar file again"
         )
     return found
 

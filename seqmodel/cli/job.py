@@ -21,7 +21,7 @@ from seqmodel.errors import SeqmodelError, advising
 from seqmodel.evaluation.baselines import baselines
 from seqmodel.files import locked, new_folder, remove_empty
 from seqmodel.media.registry import medium_of
-from seqmodel.media.words import epochs_text
+from seqmodel.media.words import epochs_text, plural
 from seqmodel.model.build import build_model, meta_model
 from seqmodel.outputs.registry import output_class
 from seqmodel.runs import folder as runs
@@ -143,10 +143,14 @@ class Job:
         if self.as_json:
             print_json({"run": str(folder), "epochs": epochs_of(metrics), "best": best})
         else:
-            at, of = map(epochs_text, (best["epoch"], epochs_of(metrics)))
+            done = epochs_of(metrics)
+            at, of = map(epochs_text, (best["epoch"], done))
+            ran_out = settings.minutes is None and done - best["epoch"] >= settings.patience
+            without = f"{plural(settings.patience, 'epoch')} without a better valid figure"
+            why = f"; stopped after {without}" * (ran_out and done != settings.epochs)
             show(
                 f"{folder}  best valid {best['valid_nats_per_frame']:.4f} nats per frame, "
-                f"epoch {at} of {of}{partial_note(best)}"
+                f"epoch {at} of {of}{partial_note(best)}{why}"
             )
         if not Verbosity.quiet:
             _warn_if_trivial(settings, dataset, folder, best)
@@ -187,7 +191,7 @@ def _warn_if_trivial(
         return
     message(
         f"a trivial model predicts valid at least as well ({name.replace('_', ' ')}, {best:.4f}): "
-        "train anew with more --epochs, or another --learning-rate; "
+        "train again with more --epochs or another --learning-rate; "
         f"`seqmodel eval {folder}` shows all figures"
     )
 

@@ -168,6 +168,15 @@ def prefixed(what: str) -> Iterator[None]:
         raise type(error)(f"{what}: {error}") from error
 
 
+@contextmanager
+def with_run(run: Path) -> Iterator[None]:
+    """End errors of the block with the run, where the user did not name it or named several."""
+    try:
+        yield
+    except SeqmodelError as error:
+        raise type(error)(f"{error} (run: {run})") from error
+
+
 def stored_runs(paths: Sequence[Path]) -> list["StoredRun"]:
     """Runs that can be averaged, without their models, before torch is loaded."""
     from seqmodel.runs.folder import check_average, stored_run  # loads NumPy
@@ -187,7 +196,7 @@ def load_runs(stored: Sequence["StoredRun"], device: str, batch_size: int) -> li
     runs = [load_run(run.folder) for run in stored]
     weights = [[*model_tensors(run.model).values()] for run in runs]
     if any(all(map(torch.equal, *pair)) for pair in combinations(weights, 2)):
-        message("a run, or a copy, is given more than once, and counts as often in the average")
+        message("a run, or a copy of it, is given more than once; each counts in the average")
     for run in runs:
         message(run.remark)
         run.model.to(run.model.choose_device(device, batch_size))

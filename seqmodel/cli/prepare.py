@@ -92,9 +92,9 @@ def prepare(
             )  # fmt: skip
     except (KeyboardInterrupt, SystemExit):  # the latter by a signal
         if cache:
-            message(f"the same command goes on: {cache} has what was read")
+            message(f"run the same command to resume: {cache} has what was read")
         elif "cache" in options and len(inputs.files) >= MANY_FILES:
-            message("with --cache FOLDER, prepare goes on where it was interrupted")
+            message("with --cache FOLDER, prepare resumes where it was interrupted")
         raise
     if as_json:
         print_json(manifest)
@@ -120,7 +120,7 @@ def _stdin(null: bool) -> list[str]:
         raise UsageError("stdin has lines: leave out -0, which is for find -print0")
     if any("\0" in name for name in names):
         raise UsageError(
-            "stdin has NUL bytes: use -0 for paths from find -print0; name a file, do not pipe it"
+            "stdin has NUL bytes: use -0 for paths from find -print0; to prepare a file, name it"
         )
     if not names:
         how = "NUL-terminated" if null else "one per line"

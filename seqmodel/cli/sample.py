@@ -23,9 +23,9 @@ from seqmodel.cli.options import (
     load_runs,
     one_of,
     options_of,
-    prefixed,
     stored_runs,
     with_media_options,
+    with_run,
 )
 from seqmodel.cli.progress import counting, display
 from seqmodel.errors import SeqmodelError, UsageError
@@ -235,7 +235,7 @@ def sample(
         longest_piece=first.longest_piece if first.config.end else None,
         temperature=temperature,
     )
-    with nullcontext() if runs else prefixed(f"cannot sample {folder}"):
+    with nullcontext() if runs else with_run(folder):
         sampling = medium.sampling(first.frame, request)
     for target in () if to_stdout else targets:
         check_target(target, force=force)
@@ -295,7 +295,7 @@ def _unused(
             prefix = f"no piece that {run.folder} was trained on is in {metre}"
             yield f"{prefix}: the drawn notes may not follow --metre"
     if mark_temperature is not None and not runs[0].frame.marks:
-        prefix = f"{runs[0].folder} was trained on notes alone"
+        prefix = f"{runs[0].folder} was trained without parts, velocity or timing"
         yield f"{prefix}: --mark-temperature has no effect"
 
 
@@ -389,8 +389,8 @@ def _foreign_remarks(run: "Run", sampling: Sampling, path: Path | None) -> list[
     if nats <= FOREIGN * valid_nats:
         return []
     return [
-        f"{path} is foreign to {run.folder}: {nats:.1f} nats per frame, compared with "
-        f"{valid_nats:.1f} on valid; what is drawn may not suit it"
+        f"{path} is unlike the training data of {run.folder}: {nats:.1f} nats per frame, "
+        f"compared with {valid_nats:.1f} on valid; what is drawn may not suit it"
     ]
 
 

@@ -16,8 +16,8 @@ from seqmodel.cli.options import (
     check_target,
     chosen_run,
     options_of,
-    prefixed,
     with_media_options,
+    with_run,
 )
 from seqmodel.cli.progress import counter
 from seqmodel.errors import UsageError
@@ -71,7 +71,7 @@ def report(
         trained_on = f"{stored.folder} was trained on {medium.name}"
         options = options_of(medium, media_options, attrgetter("page_options"), trained_on)
         if any(options.values()):
-            with prefixed(f"cannot sample {stored.folder}"):
+            with with_run(stored.folder):
                 planned = stored.sampling(medium.page_format, options=options)
             remarks |= dict.fromkeys(planned.remarks)
     if not watch:

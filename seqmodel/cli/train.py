@@ -84,7 +84,7 @@ def train(
         None,
         metavar="NAME",
         help="Report each epoch to a tracker: tensorboard, or one that a package provides; "
-        "repeatable. Repeat it on --resume.",
+        "repeatable. With --resume, give it again.",
         autocompletion=one_of(["tensorboard"]),
     ),
     device: Device = "auto",

@@ -461,7 +461,7 @@ def _check_manifest(manifest: Fields) -> None:
     splits = manifest.fields("splits")
     for name in splits.values:
         if name not in SPLITS:  # a name is also part of a path
-            raise ValueError(f"splits has {name!r}, which is none of {', '.join(SPLITS)}")
+            raise ValueError(f"splits has {name!r}, not one of {', '.join(SPLITS)}")
         counts = splits.fields(name)
         pieces = counts.integer("pieces")
         counts.integer("frames", least=pieces), counts.integer("longest", least=min(pieces, 1))

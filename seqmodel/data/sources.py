@@ -198,7 +198,7 @@ def with_labels(files: Iterable[SourceFile], spec: str) -> list[SourceFile]:
         found = {path: pattern.fullmatch(end) for path, end in ends.items()}
         named = {path: match.groupdict() for path, match in found.items() if match}
     if not any(named.values()):
-        raise UsageError(f"--labels {spec} fits none of {plural(len(files), 'file')}")
+        raise UsageError(f"--labels {spec} matches none of {plural(len(files), 'file')}")
     names = dict.fromkeys(name for labels in named.values() for name in labels)
     for name in names:
         values = {labels[name] for labels in named.values() if name in labels}

@@ -307,7 +307,7 @@ class _Pool:
         if free < each and all(memory_used) and not self._limit_reported:
             self._limit_reported = True
             self._say(
-                f"{len(others)} of {self._cores} processes, because each takes {_gigabytes(each)} "
+                f"using {len(others)} of {self._cores} processes, as each takes {_gigabytes(each)} "
                 f"of memory and {_gigabytes(max(free, 0))} is left (override with --jobs)"
             )
         return free >= each

@@ -188,7 +188,9 @@ class Plan:
         """
         names = [variant.name for variant in self.variants]
         if self.against is not None and self.against not in names:
-            raise UsageError(f"--against {self.against}: the experiment has {listed(names)}")
+            raise UsageError(
+                f"--against {self.against} is not compared here: choose from {listed(names)}"
+            )
         from seqmodel.model.build import meta_model  # here, because a plan alone must load fast
 
         for source in self.sources:
@@ -215,7 +217,9 @@ class Plan:
             settings.setdefault("epochs", min(max(epochs, 1), QUICK_EPOCHS))
         config = config_for(dataset.frame, settings)
         if config.minutes is not None:
-            raise UsageError("minutes are for `train`: compared runs share a machine; set epochs")
+            raise UsageError(
+                "minutes are for `train` only, as compared runs share a machine: set epochs"
+            )
         if config.valid_every.endswith("m"):
             raise UsageError("valid_every must be updates or epoch: minutes depend on the clock")
         seeded = replace(config, data=str(dataset.folder), seed=config.seed + run)

@@ -253,5 +253,5 @@ def _check_rate(rate: float, folder: Path) -> None:
         raise SeqmodelError(
             f"{folder} has a learning rate of {stored:.3g}, where the search now tries {rate:.3g}: "
             "its settings were changed, or an older version began it; `seqmodel train --force` "
-            "begins again"
+            "starts over"
         )

@@ -102,7 +102,7 @@ class Encoder(ABC):
 
         UsageError if the encoder has no such pull, as by default.
         """
-        raise UsageError("--guidance is for runs on sound that know labels")
+        raise UsageError("--guidance is for runs on audio with labels")
 
     def restored(self, memory: Tensor) -> Tensor:
         """The memory (B, K) that an earlier version stored, with what was added since."""

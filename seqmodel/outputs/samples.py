@@ -73,7 +73,7 @@ class SampleBlocksOutput(Output):
     @classmethod
     def build(cls, config: Config, frame: FrameDefinition, h_size: int) -> Self:
         if config.end:
-            raise UsageError(f"--end for audio is for --model sample-wise, not {config.model}")
+            raise UsageError(f"--end for audio needs --model sample-wise, not {config.model}")
         return cls(
             h_size,
             frame.frame_size,

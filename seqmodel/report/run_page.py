@@ -186,7 +186,7 @@ def _verdicts(group: Sequence[Subject]) -> list[str]:
             before = f"the weights of {scored.run.began_from}"
             remarks.append(f"{name} started from {before}: its epochs and time are those since.")
         if (scored.run.folder / DRAWS_INDEX).is_file():
-            remarks.append(f"{name} is the best draw of a search; its time is that of this draw.")
+            remarks.append(f"{name} is the best trial of a search; its time is that of this trial.")
     return remarks
 
 

@@ -177,7 +177,7 @@ class StoredRun(Content):
             if levels.names != known:
                 raise SeqmodelError(
                     f"{dataset.folder} has the {name}s {listed(levels.names)}, but {self.folder} "
-                    f"{listed(known)}: score the files themselves, which are read like the run's"
+                    f"has {listed(known)}: score the files themselves, read like the run's data"
                 )
         if (frame.frame_size, frame.context) != (ours.frame_size, ours.context):
             raise SeqmodelError(

@@ -487,6 +487,6 @@ def test_a_reference_may_be_named_afterwards(call, data, undisturbed, tmp_path):
     assert line.startswith("data,test,tanh,gru,")
     again = call_ok("compare", data, *PAPER, "--out", copied, "-q").out
     assert "above gru" not in again
-    says = "--against lstm: the experiment has tanh and gru"
+    says = "--against lstm is not compared here: choose from tanh and gru"
     command = ("compare", data, *PAPER, "--out", copied, "--against", "lstm", "-q")
     call_refused(*command, says=says, status=2)

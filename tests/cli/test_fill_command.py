@@ -275,7 +275,7 @@ def test_a_foreign_file_is_warned_of(call, band, run, monkeypatch):
     nats = float(loaded.nll(np.load("o.npy")[:-1])[1:].mean())
     valid = min(line["valid_nats_per_frame"] for line in read_metrics(run))
     figures = f"{nats:.1f} nats per frame, compared with {valid:.1f} on valid"
-    said = f"band.mid is foreign to {run}: {figures};"
+    said = f"band.mid is unlike the training data of {run}: {figures};"
     for times, foreign in ((0.99 * nats / valid, True), (1.01 * nats / valid, False)):
         monkeypatch.setattr("seqmodel.cli.sample.FOREIGN", times)
         for use in (("--prime", band), ("--fill", band, "--frames", "3:4")):
@@ -287,4 +287,4 @@ def test_a_foreign_file_is_warned_of(call, band, run, monkeypatch):
     nats = float(loaded.nll(np.load("o.npy")[:9])[1:].mean())
     said = call_ok("sample", "o.mid", "--run", run, "--prime", band, "--force").err
     assert said.startswith("band.mid: reading its 32 frames may take minutes\n")
-    assert f"band.mid is foreign to {run}: {nats:.1f} nats per frame" in said
+    assert f"band.mid is unlike the training data of {run}: {nats:.1f} nats per frame" in said

@@ -155,7 +155,7 @@ def test_labels_come_from_folders_and_tables(call, told):
 @pytest.mark.parametrize(
     ("how", "words"),
     [
-        ("{who}-*", "--labels {who}-* fits none of 100 files"),
+        ("{who}-*", "--labels {who}-* matches none of 100 files"),
         ("ann", "give a pattern of names such as '{digit}_{speaker}_*', folder, or a .csv file"),
         ("{a b}_*", "{a b} is not a name"),
         ("{a}_{a}", "{a} appears twice"),
@@ -208,7 +208,7 @@ def test_a_label_of_too_many_values_is_refused(call, monkeypatch):
         ("eval --judge who", "--judge needs --samples N"),
         ("eval --guidance 2", "--guidance needs --samples N"),
         ("sample x.mid --guidance 2", "--guidance needs --label NAME=VALUE"),
-        ("sample x.mid --guidance 2 --label who=ann", "--guidance is for runs on sound"),
+        ("sample x.mid --guidance 2 --label who=ann", "--guidance is for runs on audio"),
         ("eval --samples 1 --judge age", "--judge age: there is no label 'age'; ...run knows who"),
         ("eval --samples 1 --judge who", "--judge is for audio"),
         ("export x.html --label who=ann,bob", "a page draws one"),

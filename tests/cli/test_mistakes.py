@@ -140,7 +140,7 @@ nope -> 2 No such command 'nope' (see seqmodel --help)
 --nope -> 2 No such option: --nope (see seqmodel --help)
 bench --seconds 0 => 2 --seconds must be at least 0.001 (see seqmodel bench --help)
 bench --part fun -> 2 there is no part 'fun'; choose one of units, models, sampling, sound
-train {audio} --model frame-wise --end -> 2 --end for audio is for --model sample-wise,
+train {audio} --model frame-wise --end -> 2 --end for audio needs --model sample-wise,
 train {audio} --model tied -> 2 --model tied does not fit ... frame-wise and sample-wise
 train {audio} --model sample-wise --output gaussian -> 2 --output gaussian does not fit --model
 train {audio} --model frame-wise --input-noise 0.1 -> 2 --input-noise is for --model tied or
@@ -191,9 +191,9 @@ sample o.mid --run {run} --fill {bad}/p.mid --below --length 9 -> 2 --fill and -
 sample o.mid --run {run} --fill {bad}/p.mid --below --temperature 0
     -> 2 --fill and --temperature 0 exclude each other
 sample o.mid --run {run} --metre 6/7 -> 2 --metre must be a time signature such as 3/4 or 6/8,
-sample o.mid --key H => 2 cannot sample ...music.zip: --key must be a note such as C, F# or Eb,
-report {run} --fill {bad}/p.mid --bars 3:3 -> 2 cannot sample {run}: --bars 3:3 must begin in
-report {run} --fill {bad}/drums.mid --bars 1 => 1 cannot sample {run}: ... has no notes but drums
+sample o.mid --key H => 2 --key must be a note such as C, F# or Eb, not 'H' (run: ...music.zip)
+report {run} --fill {bad}/p.mid --bars 3:3 -> 2 --bars 3:3 must begin in ... (run: {run})
+report {run} --fill {bad}/drums.mid --bars 1 => 1 ... has no notes but drums ... (run: {run})
 sample o.mid --run {run} --key C --transpose 2 -> 2 --key and --transpose exclude each other
 compare {data} --vary hiden=3 -> 2 --vary: there is no setting 'hiden'; did you mean hidden?
 compare {data} --vary data=a,b -> 2 datasets are named as arguments, not with --vary data
@@ -217,18 +217,18 @@ compare {data} --set dropout=0.1 --vary dropout=0,0.1
 compare {data} --params 900 --vary params=900,1800
     -> 2 params is varied and set for all: leave one out
 compare {data} --search paper --vary learning_rate=0.001,0.01
-    -> 2 --search paper tries rates, but learning_rate is varied: use none
+    -> 2 --search paper tries rates, but learning_rate is varied: use --search none
 compare {data} --params 900 --tune hidden=2..4 -> 2 hidden and --params exclude each other
 compare {data} --tune dropout=0..1 -> 2 --dropout must be below 1, not 1.0
 train {data} --valid-every often
     -> 2 --valid-every must be auto, epoch, a number of updates, or minutes like 10m
 compare {data} --units gru --set minutes=3 --out e
-    -> 2 minutes are for `train`: compared runs share a machine; set epochs
+    -> 2 minutes are for `train` only, as compared runs share a machine: set epochs
 compare {data} --set epochs -> 2 --set takes KEY=VALUE, not 'epochs'
 compare {bad}/one-data -> 1 {bad}/one-data has no pieces in valid, which training needs:
 compare {data} --preset best => 2 --preset must be one of default, paper, not 'best'
 compare {data} --status -> 1 results/data holds no experiment
-compare {data} --status --storage sqlite:///new.db -> 1 data has not begun
+compare {data} --status --storage sqlite:///new.db -> 1 experiment data has not begun
 compare {data} --storage //me:secret@host/x -> 2 --storage is not a database URL, such as
 compare {data} --storage postgresql://me:s@cret@host/x -> 2 --storage is not a database URL,
 compare {data} --storage postgresql:///me:secret@host/x -> 2 --storage is not a database URL,
@@ -265,20 +265,22 @@ eval {run} --data {struck_data} => 1 {struck_data} has onsets ... with --no-onse
 report {run} --watch --samples=2 -> 2 --watch and --samples exclude each other
 report {run} --out r.pdf -> 2 --out writes HTML only: r.pdf must end in .html
 report {run} --samples 0 --fill {bad}/p.mid --bars 1 -> 2 --fill and --samples 0 exclude each other
-report {run} --samples 0 --bars 1 -> 2 cannot sample {run}: --bars needs --fill FILE
+report {run} --samples 0 --bars 1 -> 2 --bars needs --fill FILE (run: {run})
 report {run} {data} --out r.html -> 1 {data} is a dataset: name a run that was trained on it
 report {audio_run} --out r.html --fill x.mid --below -> 2 --fill is for music, and {audio_run}
 train {bad}/mu-law --model frame-wise -> 2 --model frame-wise does not fit 8-bit mu-law audio
 train {bad}/mu-law --output logistic -> 2 --output logistic ... mu-law audio, which has categorical
 train {audio} --output categorical -> 2 --output categorical does not fit 16-bit audio
-prepare {bad}/drums.mid --drums only --onsets -o d -> 2 --onsets is not for --drums only:
+prepare {bad}/drums.mid --drums only --onsets -o d -> 2 --onsets cannot be combined with
+    --drums only: every hit is an onset
 sample o.npy --run {run} --fill {bad}/p.mid --below --into 1 -> 2 --into needs a MIDI file to write
 sample o.mid --run {run} --prime {bad}/p.mid --into 1 -> 2 --into needs a MIDI file to write into
 sample o.mid --run {run} --fill {bad}/p.mid --below --tempo 9 -> 2 --tempo would change {bad}/p.mid,
 prepare {music} --parts a --tracks -o d -> 2 --parts and --tracks exclude each other
 prepare {music} --parts a --no-onsets -o d -> 2 --parts needs onsets
-prepare {bad}/drums.mid --drums only --tracks -o d -> 2 --tracks is not for --drums only
-prepare {bad}/drums.mid --drums only --velocity -o d -> 2 --velocity is not for --drums only
+prepare {bad}/drums.mid --drums only --tracks -o d -> 2 --tracks cannot be combined with
+prepare {bad}/drums.mid --drums only --velocity -o d -> 2 --velocity cannot be combined with
+    --drums only: hits are stored without parts, velocity or timing
 prepare {bad}/p.mid --drums only -o d -> 1 {bad}/p.mid: has no drums
 train {data} --note-unit torch.nn:GRU -> 2 --note-unit takes units with equations
 """
@@ -467,7 +469,7 @@ def test_a_run_is_looked_for_in_runs_too(run, data):
 
 def test_a_run_that_is_given_twice_is_told(call, run):
     """Guards against an average of two runs that is one, mistyped or copied."""
-    said = "a run, or a copy, is given more than once, and counts as often in the average\n"
+    said = "a run, or a copy of it, is given more than once; each counts in the average\n"
     call_ok("export", run, "run.zip")
     assert call("eval", run, "run.zip").err == said
     assert said in call("sample", "a.mid", "--length", 1, "--run", run, "--run", run).err

@@ -59,7 +59,7 @@ def test_rolls_among_midi_files_leave_no_onsets(call, struck):
     assert "skipped" not in plain.err
     asked = call("prepare", *files, *grid, "--onsets", "-o", "b")
     assert asked.out.startswith("b: 88 notes struck or held, ")
-    assert "  roll.npy: does not say which notes are struck again, " in asked.err
+    assert "  roll.npy: does not state which notes are struck again, " in asked.err
     pieces = [seqmodel.open_dataset(name).manifest["splits"] for name in "ab"]
     counts = [sum(split["pieces"] for split in splits.values()) for splits in pieces]
     assert counts == [14, 13]

@@ -178,7 +178,7 @@ def test_rolls_that_state_no_grid_say_which_is_assumed(call):
     """Guards against sampled music at double speed, for a grid that nobody chose."""
     Path("rolls").mkdir()
     np.savez("rolls/r.npz", train=np.ones((5, 88), np.uint8), valid=np.ones((5, 88), np.uint8))
-    told = "not state the grid: 2 steps per beat assumed; --steps-per-beat says otherwise"
+    told = "not state the grid: 2 steps per beat assumed; --steps-per-beat sets another"
     for source in ("rolls", "rolls/*.npz", "rolls/r.npz"):
         result = call("prepare", source, "-o", "d", "--force")
         assert result.out.startswith("d: 88 notes, 2 steps per beat\n")
@@ -240,8 +240,8 @@ def test_an_interrupted_prepare_says_how_it_goes_on(call, music, monkeypatch):
         monkeypatch.setattr("seqmodel.data.prepare.prepare", Mock(side_effect=error))
         for many, options, said in (
             (1000, [], ""),
-            (10, [], "with --cache FOLDER, prepare goes on where it was interrupted\n"),
-            (1000, ["--cache", "c"], "the same command goes on: c has what was read\n"),
+            (10, [], "with --cache FOLDER, prepare resumes where it was interrupted\n"),
+            (1000, ["--cache", "c"], "run the same command to resume: c has what was read\n"),
         ):
             monkeypatch.setattr(command, "MANY_FILES", many)
             result = call("prepare", music, "-o", "d", *options)

@@ -64,6 +64,15 @@ def test_train_prints_plain_lines_without_a_terminal(call, data, run):
     assert told("train", "--resume", "runs/data-lstm-1")["run"] == "runs/data-lstm-1"
 
 
+def test_train_says_that_patience_ended_it(call, data):
+    """The last line was that of a training of so few epochs."""
+    options = ("--epochs", 30, "--patience", 1, "--lr", 1, "--schedule", "constant")
+    line = call("train", data, "--hidden", 4, *options).out
+    why = "; stopped after 1 epoch without a better valid figure"
+    best, last = re.search(rf"epoch (\d+) of (\d+){why}\n$", line).groups()
+    assert int(best) + 1 == int(last) < 30
+
+
 @pytest.mark.parametrize(
     ("which", "options", "worse"),
     [
@@ -81,7 +90,7 @@ def test_train_warns_only_when_a_trivial_model_is_better(call, request, which, o
     assert (figure < scores["nats_per_frame"]) == worse
     line = (
         f"a trivial model predicts valid at least as well ({baseline.replace('_', ' ')}, "
-        f"{figure:.4f}): train anew with more --epochs, or another --learning-rate; "
+        f"{figure:.4f}): train again with more --epochs or another --learning-rate; "
         "`seqmodel eval r` shows all figures"
     )
     said = [words for words in result.err.splitlines() if words.startswith("a trivial model")]

@@ -203,7 +203,7 @@ def test_a_damaged_shard_header_is_an_error(copy):
         ("splits:valid:frames", ..., "splits.valid.frames is missing"),
         ("splits:valid:frames", 1e300, "splits.valid.frames must be a whole number from 5 to "),
         ("splits:valid:pieces", True, "splits.valid.pieces must be a whole number from 0 to "),
-        ("splits:../../x", {"pieces": 1}, "splits has '../../x', which is none of train, valid, "),
+        ("splits:../../x", {"pieces": 1}, "splits has '../../x', not one of train, valid, "),
         ("media", 3, "media must be text, not 3"),
         ("media", "smell", "holds frames of an unknown medium: 'smell'"),
         ("frame", {}, "holds frames that are not valid music frames: frame.restrike is missing"),

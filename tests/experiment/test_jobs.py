@@ -153,7 +153,7 @@ def test_as_many_start_as_memory_holds(monkeypatch):
         free[0] -= 1.2e9
     assert len(others) == 6
     (line,) = said
-    assert line.startswith("6 of 16 processes, because each takes 1.5 GB of memory and 0.2 GB is ")
+    assert line.startswith("using 6 of 16 processes, as each takes 1.5 GB of memory and 0.2 GB is ")
     assert jobs._Pool(Mock(), 16, 99, Mock(), Mock()).can_start([big] * 15)
     assert not jobs._Pool(Mock(), 16, 7, Mock(), Mock()).can_start([big] * 7)
 

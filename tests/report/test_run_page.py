@@ -172,7 +172,7 @@ def test_the_best_draw_of_a_search_is_labelled_as_one(make_page, run_folder, tmp
     shutil.copytree(run_folder, tmp_path / "run")
     (tmp_path / "run" / runs.DRAWS_INDEX).touch()
     notes = of_kind(make_page(tmp_path / "run").sections[0], Table)[0].notes
-    assert "run is the best draw of a search; its time is that of this draw." in notes
+    assert "run is the best trial of a search; its time is that of this trial." in notes
 
 
 def test_a_watched_page_is_made_anew_whatever_has_changed(run_folder, tmp_path, monkeypatch):

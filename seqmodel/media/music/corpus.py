@@ -126,7 +126,7 @@ MARK_OPTIONS = "parts", "tracks", "velocity", "timing"
 PITCHED_OPTIONS = {
     "transpose_to_c": "drums have no tonic",
     "onsets": "every hit is an onset",
-    **dict.fromkeys(MARK_OPTIONS, "it is kept of notes alone"),
+    **dict.fromkeys(MARK_OPTIONS, "hits are stored without parts, velocity or timing"),
     "restrike": "hits have no length",
     "short_notes": "hits have no length",
     "pedal": "hits have no length",
@@ -141,7 +141,8 @@ def settings(options: Mapping[str, Any]) -> SourceSettings:
     if kit:
         for name, why in PITCHED_OPTIONS.items():
             if options.get(name):
-                raise UsageError(f"--{name.replace('_', '-')} is not for --drums only: {why}")
+                option = f"--{name.replace('_', '-')}"
+                raise UsageError(f"{option} cannot be combined with --drums only: {why}")
     mark_options = [name for name in MARK_OPTIONS if options.get(name)]
     if mark_options and onsets is False:
         raise UsageError(f"--{mark_options[0]} needs onsets: leave out --no-onsets")
@@ -289,7 +290,7 @@ class MusicCorpus:
             files = f"{plural(len(self._assumed), 'file')}, such as {self._assumed[0]}, do"
             remarks.append(
                 f"{files if several else f'{self._assumed[0]} does'} not state the grid: "
-                f"{self.frame.grid} assumed; --steps-per-beat says otherwise"
+                f"{self.frame.grid} assumed; --steps-per-beat sets another"
             )
         if self._frame.grid.steps_per_beat:
             facts["metre"] = self._metres.to_json()
@@ -347,14 +348,14 @@ class MusicCorpus:
         _check_rows(roll.frames, frame)
         unknown = [name for name in frame.marks if name != "part" or not voices]
         if unknown and not self._for_run:
-            raise SourceError(f"does not say the {listed(unknown)} of each note, as MIDI files do")
+            raise SourceError(f"does not state the {listed(unknown)} of each note, unlike MIDI")
         if "part" in frame.marks and voices:
             if "tracks" in self._from_sources:
                 raise SourceError("has voices without names", "--parts with a name for each")
         elif frame.onsets and not has_onsets(roll.frames):
             raise SourceError(
-                "does not say which notes are struck again, as MIDI files do, and .npy of 0 (off), "
-                "1 (struck) and 2 (held)"
+                "does not state which notes are struck again, unlike MIDI and .npy files of 0 "
+                "(off), 1 (struck) and 2 (held)"
             )
 
     def _prepare(

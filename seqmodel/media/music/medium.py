@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from seqmodel.errors import did_you_mean
 from seqmodel.media.definitions import Medium, Option, lazily
 from seqmodel.media.music.grid import (
     DEFAULT_BPM,
@@ -120,7 +121,7 @@ class Music(Medium):
         Option(
             "cache",
             "MIDI: keep what is read of each file in this folder, which hosts can share: prepare "
-            "goes on where it was interrupted, and reads only files that are new.",
+            "resumes where it was interrupted, and reads only new files.",
             Path,
             metavar="FOLDER",
         ),
@@ -144,8 +145,8 @@ class Music(Medium):
     page_options = (
         Option(
             "fill",
-            "Redraw a part of this file, given the rest: the part that --bars to --above select, "
-            "all at once if several are given.",
+            "Redraw a part of this file, given the rest. --bars, --frames, --time, --notes, "
+            "--below and --above select it; several narrow it down.",
             Path,
             metavar="FILE",
         ),
@@ -259,16 +260,18 @@ class Music(Medium):
         return "was prepared before metres were stored: every piece counts as 4/4"
 
     def prepare_remarks(self, manifest: Mapping[str, Any]) -> list[str]:
-        from seqmodel.media.music.parts import OTHER
+        from seqmodel.media.music.parts import OTHER, ROLES
 
         remarks = [str(remark) for remark in manifest.get("grid_remarks", [])]
         parts = manifest.get("parts", {})
         unused = [name for name, notes in parts.items() if not notes and name != OTHER]
         if unused and any(parts.values()):  # or there is no train
-            names = ", ".join(unused)
+            meant = {*ROLES} - {name.casefold() for name in parts}
+            suggestions = [did_you_mean(name, meant) for name in unused]
             remarks.append(
-                f"no note in train belongs to {names}: no track does, or other parts have the same "
-                "keys; `seqmodel inspect FILE` lists a file's parts"
+                f"no note in train belongs to {', '.join(unused)}: no track does, or other parts "
+                "have the same keys; `seqmodel inspect FILE` lists a file's parts"
+                f"{next(filter(None, suggestions), '')}"
             )
         key = "" if "kit" in manifest["frame"] else ", in any key"
         for split, shares in manifest.get("copies", {}).items():

@@ -141,8 +141,8 @@ class Original:
         self.remarks = [f"{path} has {listed(names)}, {they}"] if names else []
         if frame.drums and not (kit or apart) and of_drums.any():
             self.remarks.append(
-                f"{path} has drums, which stay: the run, which has them among its notes, may draw "
-                "more, as notes of a pitch; prepare --tracks keeps them apart"
+                f"{path} has drums, which stay; the run does not tell drums from notes and may "
+                "draw more as notes: prepare --tracks keeps them apart"
             )
         if not frame.pedal and not frame.kit and (score.silent_tick > score.off_tick).any():
             self.remarks.append(
@@ -154,7 +154,7 @@ class Original:
         if self._into is not None and not (frame.kit or self._track_for(Part("", PIANO))[1]):
             self.remarks.append(
                 f"--into {into}: that track of {path} has no notes or instrument of its own; drawn "
-                "notes have the instrument of most notes that they replace or continue"
+                "notes take the instrument of most of the notes they replace or continue"
             )
         if into is None and not frame.kit:
             tracks, free = part_tracks(frame.parts, DRAWN), len(self._free_channels())
@@ -181,7 +181,7 @@ class Original:
             raise UsageError(f"--into {text}: {self._path} has no such track, but {known}")
         channels = set(self._score.channel[self._score.track == found[0]].tolist())
         if not self._frame.kit and channels == {DRUM_CHANNEL}:
-            raise UsageError(f"--into {text} is a track of drums, and the run's frames are pitches")
+            raise UsageError(f"--into {text} is a drum track, but the run draws pitched notes")
         return found[0]
 
     def with_drawn(

@@ -91,7 +91,7 @@ class MusicSampling(Sampling):
         if frame.kit:
             for name in ("key", "transpose", "below", "above"):
                 if options.get(name):
-                    raise UsageError(f"--{name} is for pitches, and the run's frames are drums")
+                    raise UsageError(f"--{name} is for pitched notes, but the run draws drums")
         self._tonic, self._flat = _tonic(options), bool(options.get("flat"))
         filled = None
         if fill := options.get("fill"):

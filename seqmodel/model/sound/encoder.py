@@ -151,8 +151,8 @@ class SoundEncoder(nn.Module, Encoder):
     def guide(self, factor: float) -> None:
         if not self.predictors.combinations:
             raise UsageError(
-                "--guidance needs the courses of labels, which a run has on 16-bit sound, with "
-                f"labels of at most {MAX_COURSES} combinations and without --steering 0"
+                "--guidance needs a run on 16-bit audio, with labels of at most "
+                f"{MAX_COURSES} combinations, that was trained without --steering 0"
             )
         self._guidance = factor
 

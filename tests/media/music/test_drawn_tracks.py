@@ -241,7 +241,7 @@ def test_into_a_track(song):
         ("Violin", r"--into Violin: .* has no such track, but 1 Straßenlied, 2 Lead, 3 Bass, 4"),
         ("0", r"--into 0: .* has no such track"),
         ("6", r"--into 6: .* has no such track"),
-        ("5", r"--into 5 is a track of drums, and the run's frames are pitches"),
+        ("5", r"--into 5 is a drum track, but the run draws pitched notes"),
     ],
 )
 def test_a_track_that_is_not_there_or_not_clear(song, into, said):

@@ -464,7 +464,7 @@ def test_drums_among_notes_without_a_part_are_told(tmp_path):
     for frame in (replace(BEATS, drums=True), replace(BAND, programs=(0, 73, 0))):
         remarks = " ".join(Original(path, frame, transposed=0).remarks)
         assert f"{path} has drums, which stay" in remarks
-        assert "more, as notes of a pitch; prepare --tracks keeps them apart" in remarks
+        assert "more as notes: prepare --tracks keeps them apart" in remarks
 
 
 def test_a_silent_piece_is_not_shown_as_a_kits(tmp_path):

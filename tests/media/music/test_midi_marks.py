@@ -467,6 +467,8 @@ def test_parts_of_one_track_go_by_their_instruments(tmp_path):
         == "no note in train belongs to banjo, flute: no track does, or other parts have the same "
         "keys; `seqmodel inspect FILE` lists a file's parts"
     )
+    mistaken = {**manifest, "parts": {"mellody": 0, "bass": 1}}
+    assert MUSIC.prepare_remarks(mistaken)[0].endswith(" a file's parts; did you mean melody?")
     without_train = {**manifest, "parts": dict.fromkeys(manifest["parts"], 0)}
     assert MUSIC.prepare_remarks(without_train) == remarks[1:]
     _, manifest = prepared_parts(tmp_path, parts="bass,trumpet,piano")

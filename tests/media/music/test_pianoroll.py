@@ -307,7 +307,7 @@ def test_rolls_without_onsets_are_refused(tmp_path):
     np.save(tmp_path / "a.npy", roll)
     np.savez(tmp_path / "a.npz", train_0=roll)
     np.savez(tmp_path / "held.npz", train_0=np.where(np.arange(3)[:, None] > 0, 2, roll))
-    needed = r"as MIDI files do, and \.npy of 0 \(off\)"
+    needed = r"unlike MIDI and \.npy files of 0 \(off\)"
     for name, why in (("a.npy", needed), ("a.npz", needed), ("held.npz", "other than 0 and 1")):
         with pytest.raises(SourceError, match=why):
             list(MusicCorpus(FRAME).works(tmp_path / name))
