@@ -365,6 +365,16 @@ def test_a_primer_is_read_at_the_rate_of_the_run_to_its_very_end(call, speech, m
     assert np.array_equal(after, np.load("windows.npy"))
 
 
+def test_a_primer_beyond_full_scale_says_how_much_was_clipped(call, audio_run_folder, here):
+    """Guards against a distorted primer in the file without a word; what is left out is silent."""
+    loud = np.float32([0.5] * 15 + [3, -3, 1] + [0.5] * 12)
+    soundfile.write("p.wav", loud, RATE, "FLOAT")
+    options = ["--run", audio_run_folder, "--length", 50, "--prime", "p.wav", "--force"]
+    said = call("sample", "o.wav", *options).err
+    assert said.startswith("p.wav: clipped 2 samples beyond full scale\n")
+    assert "clipped" not in call("sample", "o.wav", *options, "--prime-frames", 1).err
+
+
 def test_only_the_beginning_of_a_recording(audio_run_folder, monkeypatch):
     """Whole frames from its first sample on, unchanged; more than fits in memory is not read."""
     samples = record(Path("p.wav"), 3005)

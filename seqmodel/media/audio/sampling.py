@@ -134,8 +134,10 @@ class AudioSampling(Sampling):
         remarks = list(recording.remarks)
         if recording.rate != frame.rate:
             remarks.append(f"resampled from {recording.rate:,} to {frame.rate:,} Hz")
-        self.remarks += [f"{path}: {remark}" for remark in remarks]
         line = np.concatenate(blocks)[samples - frames * frame.frame_size :]
+        if clipped := int((np.abs(line) > 1).sum()):
+            remarks.append(f"clipped {plural(clipped, 'sample')} beyond full scale")
+        self.remarks += [f"{path}: {remark}" for remark in remarks]
         return frame.decode(frame.encode(line))
 
     def _load_frames(self, path: Path) -> NDArray[np.float32]:
