@@ -215,7 +215,7 @@ class Run(StoredRun):
         if frames.ndim != 2 or len(frames) < 1 or frames.shape[1] not in sizes:
             widths = " or ".join(map(str, sizes))
             raise ValueError(f"frames must be (T >= 1, {widths}), not {frames.shape}")
-        line = torch.from_numpy(np.asarray(frames[:, :size], np.float32)).unsqueeze(1)
+        line = torch.from_numpy(np.array(frames[:, :size], np.float32, order="C")).unsqueeze(1)
         binary = self.frame.values == "binary"
         if not ((line == 0) | (line == 1) if binary else line.abs() <= 1).all():
             raise ValueError("frames must be zeros and ones, or 16-bit samples divided by 32768")
