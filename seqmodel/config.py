@@ -258,7 +258,10 @@ class Config:
         None, "tied: the layers of --note-unit.  [default: --layers]", MODEL, least=1, most=1000
     )
     gate_activation: str = setting(
-        "sigmoid", "sigmoid or hard-sigmoid.", MODEL, among=("sigmoid", "hard-sigmoid")
+        "sigmoid",
+        "sigmoid, or hard-sigmoid: x / 6 + 1/2, cut at 0 and 1.",
+        MODEL,
+        among=("sigmoid", "hard-sigmoid"),
     )
     activation: str = setting(
         "tanh", "tanh, sigmoid or relu.", MODEL, among=("tanh", "sigmoid", "relu")
