@@ -55,6 +55,8 @@ FOREIGN = 3.0
 bundled one, tunes of valid have up to 1.3 times the mean, chorales 11 or more, songs 5 to 70."""
 JUDGED = 10_000
 """So many of a file's first frames, half an hour of music or more, tell whether it is foreign."""
+SOON = 8
+"""A continuation that the model ends within this part of what it continues is a surprise."""
 ENDED = {
     "model": "ended by the model",
     "freeze": "ended where a chord outlasted any in training",
@@ -372,7 +374,9 @@ def _writer(
         frames = {"frames": piece.frames}
         if include_prime:  # as of a filled piece
             frames = {"frames": len(primer) + piece.frames, "drawn_frames": piece.frames}
-        return {**frames, "ended_by": ended_by, **facts}, [line], written.hint, []
+        more = "the model soon ended what it was to continue: --no-end or --min-length draws more"
+        warnings = [more] * (piece.ended and piece.frames * SOON < len(primer))
+        return {**frames, "ended_by": ended_by, **facts}, [line], written.hint, warnings
 
     return write
 

@@ -179,6 +179,11 @@ def test_drums_of_a_mixed_file_are_all_that_is_told():
     assert lines[1] == "  2 hits, velocities 20 to 100"
     values = told("inspect", "mixed.mid")
     assert (values["notes"], values["lowest"], values["velocities"]) == (1, "C4", [64, 64])
+    save(Path("band.mid"), [notes([(0, 120, 36)], channel=9), note(0, 480, 60)])
+    ways = ((), ("--plot", "a.png"), ("--plot", "b.png", "--drums", "keep"))
+    remarks = [told("inspect", "band.mid", *options)["remarks"] for options in ways]
+    left_out = "its drums are not drawn: --drums keep draws them among the notes"
+    assert remarks == [[], [left_out], []]
 
 
 @pytest.mark.parametrize(

@@ -89,6 +89,17 @@ def test_each_piece_says_whether_the_model_or_the_limit_ended_it(call, seconds_r
     assert {piece["ended_by"] for piece in values["pieces"]} == {"limit", "model"}
 
 
+def test_a_continuation_that_the_model_soon_ends_says_so(call, seconds_run):
+    """Guards half a second of music after a whole song, without a word of how to get more."""
+    np.save("p.npy", (np.random.default_rng(1).random((300, 88)) < 0.03).astype(np.uint8))
+    options = ["--run", seconds_run, "-n", 4, "--length", 60, "--prime", "p.npy"]
+    pieces = told("sample", "o.npy", *options)["pieces"]
+    soon = [piece["ended_by"] == "model" and 8 * piece["frames"] < 300 for piece in pieces]
+    assert any(soon)
+    lines = call("sample", "q.npy", *options).err.splitlines()
+    assert sum("--no-end or --min-length" in line for line in lines) == sum(soon)
+
+
 def test_a_piece_that_freezes_says_so(call, seconds_run, monkeypatch):
     """Once, in words, as JSON and in eval: such a piece was passed off as ended by the model."""
     monkeypatch.setattr(Freeze, "of", lambda run: Freeze(1, 3))

@@ -186,7 +186,10 @@ def inspect_midi(path: Path, options: Mapping[str, Any], plot: Path | None) -> d
     kit, of_drums = is_kit(frames), score.of_drums
     contents = Contents(placed.frame)
     contents.add(score)
+    remarks = list(score.remarks)
     if plot is not None:
+        if of_drums.any() and not placed.frame.drums:
+            remarks.append("its drums are not drawn: --drums keep draws them among the notes")
         unit, given = f"frame ({grid})", placed.given_mask()
         write_file(plot, piano_roll_png(frames, title=str(path), unit=unit, given=given))
     last_tick = score.off_tick.max(initial=score.end_tick, keepdims=True)
@@ -207,7 +210,7 @@ def inspect_midi(path: Path, options: Mapping[str, Any], plot: Path | None) -> d
         "notes_per_frame": _density(frames),
         "with_onsets": placed.tally(frames).to_json(),
         "without_onsets": placed.tally(sounding(frames)).to_json(),
-        "remarks": list(score.remarks),
+        "remarks": remarks,
         **contents.to_json(),
         "parts": parts_of(score),
         "timing": contents.timing.to_json(),

@@ -488,7 +488,7 @@ class Original:
             if self._frame.kit or part.program == DRUMS:
                 channel = DRUM_CHANNEL
             elif own or not free:
-                (channel,) = _commonest(own) or most or [0]
+                (channel,) = {*own} & {*most} or _commonest(own) or most or [0]
             else:
                 channel = free[0]
                 program = part.program if self._frame.parts and self._into is None else None

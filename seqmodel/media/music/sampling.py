@@ -472,7 +472,8 @@ class FilledPiece(ReadFile):
         }
         lost = {
             "has notes off the keyboard, moved there by octaves": not frame.kit and off_keys.any(),
-            f"has notes off the run's grid ({frame.grid}), moved onto it": off_grid.any(),
+            f"has notes off the run's grid ({frame.grid}), moved onto it": off_grid.any()
+            and "timing" not in frame.marks,
             "has drums, which are dropped": dropped.any() and not frame.drums,
             "has drums on keys without a sound, which are dropped": dropped.any() and frame.drums,
             "has notes besides drums, which are dropped": not dropped.all(),

@@ -289,13 +289,13 @@ def midi_bytes(
             events.append((on, smf.STRIKES, bytes([smf.NOTE_ON | to, sent, velocity])))
             events.append((off, smf.OFFS, bytes([smf.NOTE_OFF | to, sent, velocity])))
         events.sort()
-        if number == 0 and not frames[-1].any():
-            events.append((ticks[-1], smf.STRIKES, smf.meta(smf.MARKER, END_OF_PIECE)))
         name = (0, smf.FIRST, smf.meta(smf.TRACK_NAME, part.name.encode()))
         program = (0, smf.FIRST, bytes([smf.PROGRAM | channel, part.program % PROGRAMS]))
         before, after = ([name], []) if part.name else (head[:1], head[1:])
         tracks.append([*before, program, *after, *events])
     tracks = [head, *tracks] if given is not None or parts else tracks
+    if not frames[-1].any():
+        tracks[0].append((ticks[-1], smf.STRIKES, smf.meta(smf.MARKER, END_OF_PIECE)))
     return smf.midi_file(int(len(tracks) > 1), division, [*map(smf.track_chunk, tracks)])
 
 
@@ -314,7 +314,7 @@ def split_tracks(
     parts: Sequence[Part],
 ) -> list[tuple[Part, NDArray[np.bool_]]]:  # fmt: skip
     """The tracks of `notes_of` frames, with their notes (N,): one for what is given, if anything,
-    and for the others one or, if there are `parts`, one for each.
+    and for the others one or, if there are `parts`, one for each, but none for an empty last.
     """
     drawn, name, tracks = np.ones(len(notes), bool), "", list[tuple[Part, NDArray[np.bool_]]]()
     if given is not None:
@@ -325,7 +325,8 @@ def split_tracks(
         return [*tracks, (named[0], drawn)]
     own = marks_in(frames)["part"][notes[:, 0], notes[:, 2] - rows_of(frames)[0]]
     own = np.where(own > 0, own, len(parts))
-    return [*tracks, *((part, drawn & (own == k)) for k, part in enumerate(named, 1))]
+    tracks += [(part, drawn & (own == k)) for k, part in enumerate(named, 1)]
+    return tracks if tracks[-1][1].any() else tracks[:-1]
 
 
 def part_tracks(parts: Sequence[Part], name: str) -> list[Part]:

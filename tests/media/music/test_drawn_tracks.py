@@ -152,9 +152,12 @@ def test_notes_that_end_early_are_on_the_grid(melody, late, said):
             file.tracks[0][k + 1].time += 2
     file.tracks[0][2].time = late
     file.save(melody)
-    remarks = FilledPiece(melody, PianoRollFrames(Grid.of_beats(1)), {"below": True}).remarks
+    frame = PianoRollFrames(Grid.of_beats(1))
+    remarks = FilledPiece(melody, frame, {"below": True}).remarks
     off_grid = f"{melody} has notes off the run's grid (1 step per beat), moved onto it"
     assert remarks == [off_grid] * said
+    timed = replace(frame, onsets=True, marks={"timing": Levels((64,), (64.0, 127.0))})
+    assert not FilledPiece(melody, timed, {"below": True}).remarks
 
 
 @pytest.mark.parametrize(

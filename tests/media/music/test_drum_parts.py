@@ -100,10 +100,12 @@ def test_samples_have_drums_on_channel_10_whatever_their_key(tmp_path, semitones
     frames[3:7, 60 - 21], frames[3, 88 + 60 - 21] = 1, 1
     marks_in(frames)["part"][3:7, 60 - 21] = 2
     (tmp_path / "a.mid").write_bytes(data := sample("mid", frames, band, transpose=semitones))
-    _, kit, lead, _ = read(data).tracks
+    _, kit, lead = read(data).tracks
     drawn = sorted((on // 120, off // 120, *rest) for on, off, *rest in notes_in(kit))
     assert drawn == [(*hit, DRUMS) for hit in HITS]
     assert [each[2:] for each in notes_in(lead)] == [(60 + semitones, 1)]
+    ends = [[m.text for m in track if m.type == "marker"] for track in read(data).tracks]
+    assert ends == [["end of piece"], [], []]  # in no part
     if not semitones:
         assert (load_midi(tmp_path / "a.mid", band).frames[:7] == frames[:7]).all()
 
@@ -248,12 +250,12 @@ def test_kick_and_bass_are_struck_on_one_key_and_both_come_back(tmp_path):
     assert manifest["notes"] == {"read": len(tune) + len(hits), "dropped": 0, "merged": 0}
     train = open_dataset(tmp_path / "data")["train"]
     frames = train.frame.decode_marked(train.read_rows(0))
-    _, bass, drums, _ = read(sample("mid", frames, train.frame)).tracks
+    _, bass, drums = read(sample("mid", frames, train.frame)).tracks
     heard = {track.name: sorted(notes_in(track)) for track in (bass, drums)}
     assert heard["drums"] == sorted((120 * k, 120 * k + 120, key, DRUMS) for k, key in hits)
     assert heard["bass"] == sorted((120 * on, 120 * off, key, 0) for on, off, key in tune)
     moved = train.frame.decode_marked(train.frame.vary(train.read_rows(0), 3))
-    *_, drums, _ = read(sample("mid", moved, train.frame)).tracks
+    *_, drums = read(sample("mid", moved, train.frame)).tracks
     assert sorted(notes_in(drums)) == heard["drums"]
     flute = [(0, mido.MetaMessage("track_name", name="flute")), *notes([(0, 480, 72)])]
     of_none = load_midi(save(tmp_path / "flute.mid", [flute]), train.frame).frames
@@ -435,6 +437,25 @@ def test_a_long_hit_neither_cuts_nor_moves_those_drawn_after_it(tmp_path):
     assert notes_in(after.tracks[1]) == [(2160, 2280, 36, DRUMS), (2400, 2520, 36, DRUMS)]
 
 
+def test_parts_in_a_track_of_several_channels_keep_theirs(tmp_path):
+    """Guards a bass that plays on, with the sound of a flute, in a file of one track."""
+    frame = replace(
+        BEATS, marks={"part": Levels.of_names(("melody", "bass", "other"))}, programs=(73, 33, 0)
+    )
+    track = [
+        (0, mido.Message("program_change", channel=k, program=p)) for k, p in ((0, 73), (1, 33))
+    ]
+    for channel, pitch in ((0, 72), (1, 36)):
+        track += notes(((k, k + 1, pitch) for k in range(8)), step=120, channel=channel)
+    original = Original(save(tmp_path / "a.mid", [track]), frame, transposed=0, into="1")
+    frames, part = np.zeros((8, 176), np.uint8), np.zeros((8, 88))
+    for number, row in ((1, 74 - 21), (2, 38 - 21)):
+        frames[4, [row, 88 + row]], part[4, row] = 1, number
+    (drawn,) = read(original.with_drawn(marked(frames, part=part), stretch(8, 4, 8))).tracks
+    found = {(pitch, channel) for on, _, pitch, channel in notes_in(drawn) if on >= 480}
+    assert found == {(74, 0), (38, 1)}
+
+
 @pytest.mark.parametrize("free", [1, 2])
 def test_drums_take_no_free_channel(tmp_path, free):
     """Guards the line on channels to be shared, of a run with two parts that are not drums."""
@@ -452,7 +473,7 @@ def test_a_key_is_that_of_the_pitches_and_no_part_is_the_last():
     for key in (60, 64, 67):
         frames[:2, key - 21], frames[0, 88 + key - 21] = 1, 1
         marks_in(frames)["part"][:2, key - 21] = 2
-    _, _, lead, _ = read(sample("mid", frames, key="D")).tracks
+    _, _, lead = read(sample("mid", frames, key="D")).tracks
     assert {each[2] for each in notes_in(lead)} == {62, 66, 69}
     marks_in(frames)["part"][:] = 0
     assert not drums_in(frames, BAND.parts).any()
