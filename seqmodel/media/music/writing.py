@@ -73,7 +73,7 @@ from seqmodel.media.music.grid import (
 from seqmodel.media.music.kit import ROWS, drum_sound
 from seqmodel.media.music.metre import Metre, Signature, Units, file_signatures, signatures
 from seqmodel.media.music.midi import Score
-from seqmodel.media.music.parts import DRUMS, PROGRAMS, Part
+from seqmodel.media.music.parts import DRUMS, OTHER, PROGRAMS, Part
 from seqmodel.media.sound import MAX_SAMPLES, check_encoder, write_sound
 from seqmodel.media.words import hms
 
@@ -314,7 +314,7 @@ def split_tracks(
     parts: Sequence[Part],
 ) -> list[tuple[Part, NDArray[np.bool_]]]:  # fmt: skip
     """The tracks of `notes_of` frames, with their notes (N,): one for what is given, if anything,
-    and for the others one or, if there are `parts`, one for each, but none for an empty last.
+    and for the others one or, if there are `parts`, one for each, but none for an empty `other`.
     """
     drawn, name, tracks = np.ones(len(notes), bool), "", list[tuple[Part, NDArray[np.bool_]]]()
     if given is not None:
@@ -326,7 +326,8 @@ def split_tracks(
     own = marks_in(frames)["part"][notes[:, 0], notes[:, 2] - rows_of(frames)[0]]
     own = np.where(own > 0, own, len(parts))
     tracks += [(part, drawn & (own == k)) for k, part in enumerate(named, 1)]
-    return tracks if tracks[-1][1].any() else tracks[:-1]
+    is_empty = parts[-1].name == OTHER and not tracks[-1][1].any()
+    return tracks[:-1] if is_empty else tracks
 
 
 def part_tracks(parts: Sequence[Part], name: str) -> list[Part]:

@@ -106,6 +106,9 @@ def test_samples_have_drums_on_channel_10_whatever_their_key(tmp_path, semitones
     assert [each[2:] for each in notes_in(lead)] == [(60 + semitones, 1)]
     ends = [[m.text for m in track if m.type == "marker"] for track in read(data).tracks]
     assert ends == [["end of piece"], [], []]  # in no part
+    voices = replace(band, marks={"part": Levels.of_names(("Kit", "Lead", "bass"))})
+    names = [track.name for track in read(sample("mid", frames, voices)).tracks[1:]]
+    assert names == ["Kit", "Lead", "bass"]  # only an empty `other` has no track
     if not semitones:
         assert (load_midi(tmp_path / "a.mid", band).frames[:7] == frames[:7]).all()
 
