@@ -238,8 +238,7 @@ class Config:
     )
     rests: bool = setting(
         False,
-        "tied: skip the unit along time where nothing begins or ends, for fine grids; needs "
-        "--ages.",
+        "tied: skip the unit along time where nothing begins or ends (fine grids); needs --ages.",
         MODEL,
     )
     first_change: bool | None = setting(
@@ -258,10 +257,7 @@ class Config:
         None, "tied: the layers of --note-unit.  [default: --layers]", MODEL, least=1, most=1000
     )
     gate_activation: str = setting(
-        "sigmoid",
-        "sigmoid, or hard-sigmoid: x / 6 + 1/2, cut at 0 and 1.",
-        MODEL,
-        among=("sigmoid", "hard-sigmoid"),
+        "sigmoid", "sigmoid or hard-sigmoid, x/6 + 1/2.", MODEL, among=("sigmoid", "hard-sigmoid")
     )
     activation: str = setting(
         "tanh", "tanh, sigmoid or relu.", MODEL, among=("tanh", "sigmoid", "relu")
