@@ -199,7 +199,7 @@ class Music(Medium):
         Option("flat", "Play all notes equally loud.", bool),
         Option(
             "into",
-            "The track to put drawn notes into, by name or number from 1, if the .mid is the file "
+            "The track to put drawn notes into, by whole name or number, if the .mid is the file "
             "of --fill, or of --prime with --include-prime.  [default: a new track]",
             metavar="TRACK",
         ),
