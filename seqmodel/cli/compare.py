@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from seqmodel.cli.common import blaming, message, paper_remark, print_json, show
-from seqmodel.cli.options import Json, Quiet, one_of, prefixed, several_of
+from seqmodel.cli.options import Json, Quiet, about, one_of, several_of
 from seqmodel.cli.progress import LONG_SILENCE, display
 from seqmodel.config import (
     PRESETS,
@@ -253,7 +253,7 @@ def _run(
     opened_storage = open_storage(folder, storage, message)
     with held_lock(folder / BEGIN, wait=True):
         name = name_in(opened_storage, folder, storage)
-        with prefixed(f"{folder}"):  # which may have been renamed since
+        with about(f"{folder}"):  # which may have been renamed since
             studies = Studies.begin(opened_storage, name, plan)
         if (studies.plan.trials, studies.plan.seeds) != (plan.trials, plan.seeds):
             sizes = plural(studies.plan.trials, "trial"), plural(studies.plan.seeds, "seed")

@@ -14,11 +14,11 @@ from seqmodel.cli.options import (
     Force,
     Json,
     Quiet,
+    about,
     check_given,
     check_plot,
     chosen_run,
     load_runs,
-    prefixed,
     stored_runs,
 )
 from seqmodel.cli.prepare import source_remarks
@@ -228,7 +228,7 @@ def _open(
                 f"{data} is {given.medium.name}, but {run.folder} was trained on "
                 f"{run.frame.medium}: name another run or other files"
             )
-        with counter("reading") as progress, prefixed(f"cannot score with {run.folder}"):
+        with counter("reading") as progress, about(f"cannot score with {run.folder}"):
             dataset = stack.enter_context(prepared_like(run.frame, given, progress))
         for line in source_remarks(medium_of(run.frame), dataset.manifest):
             message(line)

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from seqmodel.cli.common import Verbosity, message, paper_remark, print_json, show
-from seqmodel.cli.options import prefixed
+from seqmodel.cli.options import about
 from seqmodel.cli.progress import display, partial_note, training_progress
 from seqmodel.cli.ranks import leading
 from seqmodel.config import Config
@@ -160,7 +160,7 @@ class Job:
 
 def _check_weights(run: runs.Run, settings: Config, dataset: Dataset) -> None:
     """SeqmodelError unless the run's weights fit; a remark if it was trained on other frames."""
-    with prefixed(f"--init-from {run.folder}"):
+    with about(f"--init-from {run.folder}"):
         run.check_reads(dataset)
         check_labels(run, settings, dataset.frame, "its model")
         model = build_model(settings, dataset.frame)

@@ -160,21 +160,12 @@ def chosen_run(
 
 
 @contextmanager
-def prefixed(what: str) -> Iterator[None]:
-    """Begin errors of the block with `what` they are about, such as the run that was chosen."""
+def about(what: str, *, last: bool = False) -> Iterator[None]:
+    """Begin errors of the block with `what` they are about, or end them with it."""
     try:
         yield
     except SeqmodelError as error:
-        raise type(error)(f"{what}: {error}") from error
-
-
-@contextmanager
-def with_run(run: Path) -> Iterator[None]:
-    """End errors of the block with the run, where the user did not name it or named several."""
-    try:
-        yield
-    except SeqmodelError as error:
-        raise type(error)(f"{error} (run: {run})") from error
+        raise type(error)(f"{error} ({what})" if last else f"{what}: {error}") from error
 
 
 def stored_runs(paths: Sequence[Path]) -> list["StoredRun"]:

@@ -17,6 +17,7 @@ from seqmodel.cli.options import (
     Force,
     Json,
     Quiet,
+    about,
     check_given,
     check_target,
     chosen_run,
@@ -25,7 +26,6 @@ from seqmodel.cli.options import (
     options_of,
     stored_runs,
     with_media_options,
-    with_run,
 )
 from seqmodel.cli.progress import counting, display
 from seqmodel.errors import SeqmodelError, UsageError
@@ -237,7 +237,7 @@ def sample(
         longest_piece=first.longest_piece if first.config.end else None,
         temperature=temperature,
     )
-    with nullcontext() if runs else with_run(folder):
+    with nullcontext() if runs else about(f"run: {folder}", last=True):
         sampling = medium.sampling(first.frame, request)
     for target in () if to_stdout else targets:
         check_target(target, force=force)

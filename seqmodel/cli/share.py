@@ -12,12 +12,12 @@ from seqmodel.cli.common import message, show
 from seqmodel.cli.options import (
     Force,
     Quiet,
+    about,
     check_given,
     check_target,
     chosen_run,
     options_of,
     with_media_options,
-    with_run,
 )
 from seqmodel.cli.progress import counter
 from seqmodel.errors import UsageError
@@ -71,7 +71,7 @@ def report(
         trained_on = f"{stored.folder} was trained on {medium.name}"
         options = options_of(medium, media_options, attrgetter("page_options"), trained_on)
         if any(options.values()):
-            with with_run(stored.folder):
+            with about(f"run: {stored.folder}", last=True):
                 planned = stored.sampling(medium.page_format, options=options)
             remarks |= dict.fromkeys(planned.remarks)
     if not watch:

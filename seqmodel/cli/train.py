@@ -12,7 +12,7 @@ import typer
 
 from seqmodel.cli import ranks
 from seqmodel.cli.common import blaming, message
-from seqmodel.cli.options import Device, Force, Json, Quiet, one_of, prefixed, with_settings
+from seqmodel.cli.options import Device, Force, Json, Quiet, about, one_of, with_settings
 from seqmodel.config import (
     RESUMABLE,
     RUN,
@@ -157,7 +157,7 @@ def _check_folders(
             RUN_FOLDER.check_target(run, force=force)
     stored = None if init_from is None else stored_run(init_from)
     if stored is not None and data is not None:
-        with prefixed(f"--init-from {init_from}"):
+        with about(f"--init-from {init_from}"):
             stored.check_reads(open_dataset(data))
 
 
