@@ -89,6 +89,15 @@ def test_enough_pieces_in_little_space_and_none_twice(sample):
         assert np.sum(seconds) == pytest.approx(89, rel=0.05)
 
 
+def test_loading_a_run_does_not_load_torchs_compiler():
+    """Guards against operations on the meta device that import it: each command took 1 s more."""
+    code = (
+        f"import sys, seqmodel; seqmodel.load_run({str(pretrained_run('music'))!r})\n"
+        "print([name for name in ('torch._dynamo', 'sympy') if name in sys.modules])"
+    )
+    assert subprocess.check_output([sys.executable, "-c", code], text=True) == "[]\n"
+
+
 def test_the_pretrained_run_has_seen_nothing_of_valid_or_test(tmp_path, monkeypatch):
     """In any key. Guards its figures, which are of valid; sample_data/README.md has the command.
 

@@ -272,15 +272,16 @@ def absolute_pitch(notes: int, drum_keys: Mapping[int, int] = MappingProxyType({
     With `drum_keys` also how often drums hit the key in train: the logarithm of the number of hits,
     from 0 to 1. Shared weights would otherwise put a kit's rhythms on any keys.
     """
-    note = torch.arange(notes).unsqueeze(1)
-    centres = torch.linspace(0, notes - 1, BUMPS, dtype=torch.float64)
-    bumps = torch.exp(-0.5 * ((note - centres) * (BUMPS / notes)) ** 2)
-    parts = [bumps, (note % OCTAVE == torch.arange(OCTAVE)).double()]
-    if drum_keys:
-        hits = [[drum_keys.get(key, 0)] for key in PIANO[:notes]]
-        logs = torch.tensor(hits, dtype=torch.float64).log1p()
-        parts.append(logs / logs.max())
-    return torch.cat(parts, 1)
+    with torch.device("cpu"):  # on "meta", torch would import its compiler, which takes a second
+        note = torch.arange(notes).unsqueeze(1)
+        centres = torch.linspace(0, notes - 1, BUMPS, dtype=torch.float64)
+        bumps = torch.exp(-0.5 * ((note - centres) * (BUMPS / notes)) ** 2)
+        parts = [bumps, (note % OCTAVE == torch.arange(OCTAVE)).double()]
+        if drum_keys:
+            hits = [[drum_keys.get(key, 0)] for key in PIANO[:notes]]
+            logs = torch.tensor(hits, dtype=torch.float64).log1p()
+            parts.append(logs / logs.max())
+        return torch.cat(parts, 1)
 
 
 # ---- texts of `kernels.code.language` -----------------------------------------------------------
