@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from seqmodel.data.dataset import Split
 from seqmodel.kernels.code.emit import Emitter
 from seqmodel.kernels.code.instructions import of_vectors
-from seqmodel.kernels.code.language import side_by_side
+from seqmodel.kernels.code.language import independent, side_by_side
 from seqmodel.kernels.code.vectors import Vector, polynomial
 from seqmodel.kernels.linear.matmul import pack
 from seqmodel.kernels.run.calls import Value
@@ -217,7 +217,7 @@ _SCORE = likelihood(
 def draw_block(f: Any) -> None:
     """A text of `kernels.code.language`: see `GaussianMixtureOutput.draw`."""
     own = f.own_of(f, choose(f))
-    for j in range(0, f.D, f.lanes):
+    for j in independent(0, f.D, f.lanes):
         mean = side_by_side(own[j:])[0]
         sigma = exp(side_by_side(own[f.D + j :])[0]) + f.floor[0]
         u = max(side_by_side(f.uniforms[j + 1 :])[0], MIN_UNIFORM)

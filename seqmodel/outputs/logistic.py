@@ -19,7 +19,7 @@ from torch.nn import functional
 from seqmodel.config import Config
 from seqmodel.data.dataset import Split
 from seqmodel.kernels.code.emit import Emitter
-from seqmodel.kernels.code.language import side_by_side
+from seqmodel.kernels.code.language import independent, side_by_side
 from seqmodel.kernels.code.vectors import Vector
 from seqmodel.kernels.run.signature import Array
 from seqmodel.media.definitions import FrameDefinition
@@ -455,7 +455,8 @@ def draw_sample(f: Any) -> None:
     level = features[3]
     fine = max(1.0 - features[0], MIN_FINE) if spacing > LEVEL_STEP else 1.0
     is_fine = f.at_zero or f.uniforms[2] < fine
-    factor = 1.0 if f.at_zero else mean_size(f, level, 1.0) / mean_size(f, level, f.temperature[0])
+    temperature = 1.0 if f.at_zero else f.temperature[0]
+    factor = mean_size(f, level, 1.0) / mean_size(f, level, temperature)
     component = choose(f)
     offset = f.parameters[f.K + component]
     scale = exp(f.parameters[2 * f.K + component]) * level + f.floor[0]
@@ -482,7 +483,7 @@ def mean_size(f: Any, level: Any, temperature: Any) -> Any:
     |m| + 2 s log(1 + exp(-|m| / s)) for a logistic of mean m and scale s.
     """
     weigh(f, temperature)
-    for k in range(0, f.K, f.lanes):
+    for k in independent(0, f.K, f.lanes):
         mean = side_by_side(f.parameters[f.K + k :])[0] * level
         scale = exp(side_by_side(f.parameters[2 * f.K + k :])[0]) * level + f.floor[0]
         size = max(mean, -mean)
@@ -491,7 +492,7 @@ def mean_size(f: Any, level: Any, temperature: Any) -> Any:
         side_by_side(f.sizes[k:])[0] = size
     total = 0.0
     weighted = 0.0
-    for k in range(f.K):
+    for k in independent(f.K):
         total += f.weights[k]
         weighted += f.weights[k] * f.sizes[k]
     return weighted / total

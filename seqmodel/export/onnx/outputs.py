@@ -6,28 +6,27 @@ in the frame, which are drawn, or given, one after another in a scan. Samples ar
 
 import math
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from types import MappingProxyType, SimpleNamespace
+from typing import Any, NamedTuple
 
+import numpy as np
 from torch import nn
 
-from seqmodel.export.onnx.graph import BOOL, DOUBLE, FLOAT, INT64, ROWS, Graph, Step, Symbol, Value
+from seqmodel.export.onnx.graph import BOOL, DOUBLE, FLOAT, INT64, ROWS, Graph, Step, Symbol
+from seqmodel.export.onnx.texts import Array, Number, View, add_text
 from seqmodel.export.onnx.units import array, over_time
-from seqmodel.media.audio import mu_law
+from seqmodel.media.audio.mu_law import SAMPLES
+from seqmodel.outputs import draws
 from seqmodel.outputs.bernoulli import BernoulliOutput, TiedBernoulliOutput
-from seqmodel.outputs.categorical import CategoricalOutput
+from seqmodel.outputs.categorical import CategoricalOutput, draw_level
 from seqmodel.outputs.first_change import HIDDEN, POOLED, FirstChange
-from seqmodel.outputs.gaussian import GaussianMixtureOutput, normal_quantile
-from seqmodel.outputs.logistic import SampleLogisticOutput
+from seqmodel.outputs.gaussian import GaussianMixtureOutput, draw_block, normal_quantile
+from seqmodel.outputs.logistic import SampleLogisticOutput, draw_sample
 from seqmodel.outputs.nade import NadeOutput
 from seqmodel.outputs.note_unit import NoteUnitOutput
 from seqmodel.outputs.notes import OCTAVE, NotesOutput
 from seqmodel.outputs.notes_tied import JOINING, TiedOutput
-from seqmodel.outputs.samples import (
-    LEVEL_STEP,
-    LOWEST,
-    MIN_FINE,
-    SampleWiseOutput,
-)
+from seqmodel.outputs.samples import LEVEL_STEP, MIN_FINE, SampleBlocksOutput
 
 COLDEST = 1e-6
 """Lower temperatures count as this: the most likely value is drawn."""
@@ -225,68 +224,85 @@ def _tied_end(g: Graph, output: TiedOutput, reading: Reading) -> None:
         add_end_results(g, odds - math.log(output.notes), reading)
 
 
-# ---- over samples
+# ---- over samples, by the texts of their draws
 
 
 def _gaussian(g: Graph, output: GaussianMixtureOutput, reading: Reading) -> None:
     """Blocks from a mixture of diagonal Gaussians."""
     F, K = output.frame_size, output.components
     columns = linear(g, output.linear, g.squeeze(reading.h, 1))
-    first, means, log_scales = g.split(g.reshape(columns, 0, 2 * F + 1, K), [1, F, F], 1)
-    logits, scales = g.squeeze(first, 1), g("Exp", log_scales) + output.floor
-    chosen = g.unsqueeze(choose(g, logits, reading.uniforms[:, :1], reading.temperature), 1)
-    mean, scale = (g.squeeze(_pick(g, values, chosen), 2) for values in (means, scales))
+    rows = g.reshape(columns, 0, 2 * F + 1, K)
+
+    def own_of(f: SimpleNamespace, component: Number) -> View:
+        chosen = g.unsqueeze(g("Equal", component.symbol, np.arange(K)), 1)
+        own = g.sum(g.cast(rows[:, 1:], DOUBLE) * g.cast(chosen, DOUBLE), 2, keep=False)
+        return View(Array(g, own, [F, F]))
+
+    def noise(u: Number) -> Number:
+        return Number(normal_quantile(u.symbol), DOUBLE, u.steps)
+
     # ONNX has no inverse of Erf.
-    inside = g.cast(_inside(g, reading.uniforms[:, 1:]), DOUBLE)
-    noise = g.cast(normal_quantile(inside), FLOAT) * reading.temperature
-    drawn = _nearest(g, (mean + scale * noise) * output.deviation + output.mean, LEVEL_STEP)
-    g.output("drawn", unless_given(g, drawn, reading.given), ROWS, F)
-    g.output("logits", logits, ROWS, K)
+    instead = {own_of: own_of, normal_quantile: noise}
+    own = {"own_of": own_of, "normal_quantile": normal_quantile}
+    _samples(g, output, reading, draw_block, columns, instead, **own)
+    means, log_scales = rows[:, 1 : F + 1], rows[:, F + 1 :]
     g.output("means", means * output.deviation + output.mean, ROWS, F, K)
-    g.output("scales", scales * output.deviation, ROWS, F, K)
+    scales = (log_scales.exp() + output.floor) * output.deviation
+    g.output("scales", scales, ROWS, F, K)
 
 
 def _sample_logistic(g: Graph, output: SampleLogisticOutput, reading: Reading) -> None:
     """Single samples around an anchor, the last numbers of h, on a grid with some certainty."""
-    K, temperature, h = output.components, reading.temperature, g.squeeze(reading.h, 1)
-    logits, offsets, log_scales = g.split(linear(g, output.linear, h), [K, K, K], 1)
+    K, h = output.components, g.squeeze(reading.h, 1)
+    columns = linear(g, output.linear, h)
+    _samples(g, output, reading, draw_sample, columns)
+    _, offsets, log_scales = g.split(columns, [K, K, K], 1)
     certainty, spacing, anchor, level = g.split(h[:, -4:], [1, 1, 1, 1], 1)
-    means, scales = offsets * level, g("Exp", log_scales) * level + output.floor
     fine = g("Max", 1.0 - certainty, MIN_FINE)
-    fine = g("Where", spacing > LEVEL_STEP, fine, 1.0)
-
-    choice, noise, rounding = (reading.uniforms[:, k : k + 1] for k in range(3))
-    chosen = choose(g, logits, choice, temperature)
-    u = _inside(g, noise)
-    quantile = (u.log() - (1.0 - u).log()) * temperature
-    deviation = _pick(g, means, chosen) + _pick(g, scales, chosen) * quantile
-    size_at_one, size_now = (_mean_size(g, logits, means, scales, t) for t in (1.0, temperature))
-    coldest = temperature <= COLDEST
-    deviation = deviation * g("Where", coldest, 1.0, size_at_one / size_now)
-    is_fine = (rounding < fine) | coldest
-    drawn = _nearest(g, anchor + deviation, g("Where", is_fine, LEVEL_STEP, spacing))
-    g.output("means", means + anchor, ROWS, K)
-    g.output("scales", scales, ROWS, K)
+    g.output("means", offsets * level + anchor, ROWS, K)
+    g.output("scales", log_scales.exp() * level + output.floor, ROWS, K)
     g.output("spacing", spacing, ROWS, 1)
-    g.output("fine_share", fine, ROWS, 1)
-    _sample(g, output, h, reading, drawn, logits)
+    g.output("fine_share", g("Where", spacing > LEVEL_STEP, fine, 1.0), ROWS, 1)
 
 
 def _categorical(g: Graph, output: CategoricalOutput, reading: Reading) -> None:
     """Single samples of 256 mu-law levels."""
-    h = g.squeeze(reading.h, 1)
-    logits = linear(g, output.linear, h)
-    drawn = _pick(
-        g, mu_law.SAMPLES, choose(g, logits, reading.uniforms[:, :1], reading.temperature)
-    )
-    _sample(g, output, h, reading, drawn, logits)
+    columns = linear(g, output.linear, g.squeeze(reading.h, 1))
+    _samples(g, output, reading, draw_level, columns, samples=SAMPLES.astype(np.float64))
 
 
-def _sample(
-    g: Graph, output: SampleWiseOutput, h: Symbol, reading: Reading, drawn: Symbol, logits: Symbol
-) -> None:
-    g.output("drawn", unless_given(g, drawn, reading.given), ROWS, 1)
-    g.output("logits", logits, ROWS, output.components)
+def _samples(
+    g: Graph, output: SampleBlocksOutput, reading: Reading, text: Callable[[Any], None],
+    parameters: Symbol, instead: Mapping[Any, Any] = MappingProxyType({}), **own: Any,
+) -> None:  # fmt: skip
+    """Samples drawn by a text below their output, and the logits of the mixture's components."""
+    D, K, h, frame = output.frame_size, output.components, g.squeeze(reading.h, 1), Array(g)
+    H, N, U = output.linear.in_features, output.linear.out_features, output.uniforms_per_frame
+    logits, uniforms = parameters[:, :K], g("Min", reading.uniforms, 1 - 2.0**-24)  # 1 if rounded
+
+    def view(value: Symbol, size: int) -> View:
+        return View(Array(g, g.cast(value, DOUBLE), [size]))
+
+    def chosen(f: SimpleNamespace) -> Number:
+        choice = choose(g, logits, uniforms[:, :1], reading.temperature)
+        return Number(g("ArgMax", choice, axis=1), INT64)
+
+    def weighed(f: SimpleNamespace, temperature: Number | float) -> None:
+        heat = temperature.symbol if isinstance(temperature, Number) else temperature
+        weights = g("Softmax", f.parameters.array.read(0, K) / heat, axis=1)
+        f.weights.array.write(0, K, weights)
+
+    temperature = g.reshape(g.cast(reading.temperature, DOUBLE), 1, 1)
+    f = SimpleNamespace(
+        D=D, K=K, C=output.context, H=H, h=view(h, H), parameters=view(parameters, N), lanes=1,
+        uniforms=view(uniforms, U), temperature=[Number(temperature, DOUBLE)],
+        at_zero=Number(temperature <= COLDEST, BOOL), frame=View(frame), line=View(Array(g)),
+        weights=View(Array(g)), sizes=View(Array(g)), mean=[output.mean], floor=[output.floor],
+        deviation=[output.deviation], **own,
+    )  # fmt: skip
+    add_text(g, text, f, instead={draws.choose: chosen, draws.weigh: weighed, **instead})
+    g.output("drawn", unless_given(g, g.cast(frame.all(), FLOAT), reading.given), ROWS, D)
+    g.output("logits", logits, ROWS, K)
     if output.ending is not None:
         add_end_results(g, linear(g, output.ending, h), reading)
 
@@ -297,32 +313,6 @@ def choose(g: Graph, logits: Symbol, uniforms: Symbol, temperature: Symbol) -> S
     beyond = cumulative / cumulative[:, -1:] > uniforms
     # The first component beyond the uniform.
     return g.cast(g("Equal", g("CumSum", g.cast(beyond, INT64), 1), 1), FLOAT)
-
-
-def _pick(g: Graph, values: Value, chosen: Symbol) -> Symbol:
-    """The values (..., K) of the chosen component: (..., 1)."""
-    return g.sum(chosen * values, -1)
-
-
-def _nearest(g: Graph, samples: Symbol, spacing: Symbol | float) -> Symbol:
-    """See `draws.nearest_level`."""
-    level = g("Max", g("Round", samples / spacing) * spacing, LOWEST * LEVEL_STEP)
-    highest = g("Sub", 1.0, spacing)
-    return g("Where", level >= 1.0, highest, level)
-
-
-def _mean_size(
-    g: Graph, logits: Symbol, means: Symbol, scales: Symbol, temperature: Symbol | float
-) -> Symbol:
-    """See `logistic.mean_size`: (rows, 1)."""
-    scales, sizes = scales * temperature, g("Abs", means)
-    sizes = sizes + g("Softplus", -sizes / scales) * scales * 2.0
-    return _pick(g, sizes, g("Softmax", logits / temperature, axis=1))
-
-
-def _inside(g: Graph, uniforms: Symbol) -> Symbol:
-    """Uniforms such that neither u nor 1 - u is 0."""
-    return g("Clip", uniforms, 2.0**-54, 1 - 2.0**-24)
 
 
 OUTPUTS: Mapping[type, Callable[..., None]] = {
