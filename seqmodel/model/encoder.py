@@ -59,7 +59,7 @@ class Encoder(ABC):
             if it is something else.
         rows: R, the number of unit rows for each piece.
         steps: S, the number of unit steps for each frame, each of which predicts F / S numbers.
-        binary: whether inputs are zeros and ones, which may be read as a sparse set.
+        sparse: whether most inputs are zeros, which sampling then skips.
     """
 
     input_size: int
@@ -68,7 +68,7 @@ class Encoder(ABC):
     end_odds: float = 0.0
     rows: int = 1
     steps: int = 1
-    binary: bool = False
+    sparse: bool = False
 
     @classmethod
     @abstractmethod
@@ -181,15 +181,15 @@ class WindowEncoder(Encoder):
     """
 
     def __init__(
-        self, context: int, *, mean: float = 0.0, deviation: float = 1.0, binary: bool = False
+        self, context: int, *, mean: float = 0.0, deviation: float = 1.0, sparse: bool = False
     ) -> None:
-        self.input_size, self.binary = context, binary
+        self.input_size, self.sparse = context, sparse
         self.mean, self.deviation = mean, deviation
 
     @classmethod
     def build(cls, config: Config, frame: FrameDefinition) -> Self:
-        binary = frame.values == "binary"
-        return cls(frame.context, mean=frame.mean, deviation=frame.deviation, binary=binary)
+        sparse = frame.values == "binary"
+        return cls(frame.context, mean=frame.mean, deviation=frame.deviation, sparse=sparse)
 
     def start(self, like: Tensor, batch_size: int) -> Past:
         return Past(like.new_zeros(batch_size, self.input_size))

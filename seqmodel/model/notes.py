@@ -84,6 +84,8 @@ class NoteEncoder(nn.Module, Encoder):
     read: a missing note begins, one held for too long ends.
     """
 
+    sparse = True
+
     def __init__(
         self,
         notes: int,

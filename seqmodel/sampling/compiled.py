@@ -139,7 +139,7 @@ class CompiledModel:
             calls, states, h = [python.call], python.states, python.h
         else:
             units = units_of(model.unit)
-            calls, states = steps(units, inputs.x, arena, binary=encoder.binary)
+            calls, states = steps(units, inputs.x, arena, sparse=encoder.sparse)
             h = states[-len(units[-1].spec.state)]  # a layer's first state
         if inputs.changed is not None:
             calls = [conditional_call(inputs.changed, calls)]

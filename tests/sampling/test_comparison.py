@@ -176,7 +176,7 @@ def models():
     """A frame-wise and a tied model of two notes, which differ much, in what ends pieces too."""
     torch.manual_seed(4)
     wide = SequenceModel(
-        WindowEncoder(2, binary=True), units.make("gru", 2, 3), BernoulliOutput(3, 2, end=True)
+        WindowEncoder(2, sparse=True), units.make("gru", 2, 3), BernoulliOutput(3, 2, end=True)
     )
     encoder = NoteEncoder(2, echo=True, ages=True)
     width = 3 + encoder.skip_size

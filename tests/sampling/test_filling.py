@@ -38,7 +38,7 @@ def build(kind, notes, *, end=False, onsets=False, seed=0):
     """A model of random weights, in which both the past and the notes below matter."""
     torch.manual_seed(seed)
     if kind in ("bernoulli", "nade"):
-        encoder = WindowEncoder(2 * notes if onsets else notes, binary=True)
+        encoder = WindowEncoder(2 * notes if onsets else notes, sparse=True)
         width = (7,) if kind == "nade" else ()
         output = (NadeOutput if kind == "nade" else BernoulliOutput)(
             6, notes, *width, end=end, onsets=onsets

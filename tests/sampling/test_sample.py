@@ -76,7 +76,7 @@ def test_compiled_and_plain_sampling_strike_and_hold_the_same(monkeypatch, notes
     torch.manual_seed(notes)
     unit = units.make("gru", 2 * notes, 11)
     output = BernoulliOutput(11, notes, end=end, onsets=True)
-    model = SequenceModel(WindowEncoder(2 * notes, binary=True), unit, output)
+    model = SequenceModel(WindowEncoder(2 * notes, sparse=True), unit, output)
     with torch.no_grad():
         output.linear.weight.normal_()
         output.linear.bias[2 * notes :] = -5

@@ -22,13 +22,13 @@ def steps(
     x: Slot,
     arena: Arena,
     *,
-    binary: bool = False,
+    sparse: bool = False,
     product: Slot | None = None,
 ) -> tuple[list[Call], list[Slot]]:
     """The calls that advance layers (`module.Unit`) by one frame, and the states that they update.
 
     x is read at each call: (I,) for one row, whose states are (H,), or (R, I) for R rows, whose
-    states are (R, H). If `binary`, it holds zeros and ones. The states are in the order of
+    states are (R, H). If `sparse`, zeros in x are skipped. The states are in the order of
     `Carry.tensors`. All computation is in float64, with weights on the CPU, whatever the backend.
 
     With `product` (1, N), x holds only the last numbers of one row's input, and `product` the first
@@ -38,7 +38,7 @@ def steps(
     updated: list[Slot] = []
     for layer in layers:
         first = not calls
-        call, states = _step(layer, x, arena, binary and first, product if first else None)
+        call, states = _step(layer, x, arena, sparse and first, product if first else None)
         calls.append(call)
         updated += states
         x = states[0]
@@ -46,7 +46,7 @@ def steps(
 
 
 def _step(
-    layer: Any, x: Slot, arena: Arena, binary: bool, product: Slot | None
+    layer: Any, x: Slot, arena: Arena, sparse: bool, product: Slot | None
 ) -> tuple[Call, list[Slot]]:
     """One layer's call and states; float32 matrices of a single row stay so to fit the L1 cache."""
     *rows, I = x.shape  # noqa: E741
@@ -70,7 +70,7 @@ def _step(
         args["row"] = arena.take(1, padded(layout.scratch * H, ITEMSIZE))
     if product is not None:
         args["product"] = product
-    if binary:
+    if sparse:
         args["sparse_limit"] = int(DENSITY * R * I)
         for name, shape in (("indices", (R, I)), ("counts", (R,)), ("listed", (1,))):
             args[name] = arena.take(*shape, dtype=torch.int32)
