@@ -240,7 +240,7 @@ def _run(
 ) -> str:
     """Run the rest of an experiment and write its results; returns the text to print."""
     from seqmodel.experiment.folder import ANSWER, BEGIN, check_folder, store_answer
-    from seqmodel.experiment.jobs import Task, collect, work
+    from seqmodel.experiment.jobs import Pool, Task, collect
     from seqmodel.experiment.output import write_results
     from seqmodel.experiment.studies import Studies, name_in, open_storage, status_of
     from seqmodel.files import check_writable, held_lock
@@ -275,9 +275,8 @@ def _run(
         for source in plan.sources:
             message(paper_remark(plan.settings.get("preset"), source.dataset()))
         with stop_on_signals() as stop, experiment_progress(counts) as (take, say):
-            work(
-                Task(folder, plan, storage, artifacts), jobs, limit, report=take, say=say, stop=stop
-            )
+            task = Task(folder, plan, storage, artifacts)
+            Pool(task, jobs, limit, report=take, say=say, stop=stop).run()
     if artifacts is not None:
         collect(studies, folder, artifacts)
     with display("writing tables and a page"):
