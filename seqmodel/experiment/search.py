@@ -82,8 +82,8 @@ def run_next(studies: Studies, cell: Cell, study: Study, settings: Config, train
         params: Mapping[str, Any] = {}
         if study.kind == "trial":
             params = _suggest(trial, index, studies.plan, settings, study.runs())
-        elif winner := studies.winner(cell):
-            params = winner[1].params
+        elif (winner := studies.winner(cell)) is not None:
+            params = studies.trials(cell).runs()[winner].params
         return train(trial, index, params)
 
     study.run_next(objective)
@@ -240,7 +240,7 @@ def search(
     if winner is None:
         raise SeqmodelError(f"every learning rate diverged; the last: {diverged}")
     for name in (runs.METRICS, runs.CURVE, runs.LAST, runs.BEST):
-        write_file(folder / name, read_bytes(folder / runs.DRAWS / str(winner[0]) / name))
+        write_file(folder / name, read_bytes(folder / runs.DRAWS / str(winner) / name))
 
 
 def _check_rate(rate: float, folder: Path) -> None:
