@@ -139,12 +139,8 @@ def evaluate(
         *itertools.product(["several runs"], ("--samples", "--classify")),
         *itertools.product(("--samples", "--voices", "--classify"), lines),
     ]
-    check_given(
-        context,
-        special,
-        exclusive,
-        itertools.product(("--seconds", "--judge", "--guidance"), ["--samples N"]),
-    )
+    needs = itertools.product(("--seconds", "--judge", "--guidance"), ["--samples N"])
+    check_given(context, exclusive, needs, special)
     # What can be wrong is told before torch is loaded, as far as possible.
     given = find_sources([str(files)]) if files else open_dataset(data) if data else None
     medium = given.medium if isinstance(given, Sources) else given and medium_of(given.frame)

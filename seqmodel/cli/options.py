@@ -83,9 +83,9 @@ Device = Annotated[
 
 def check_given(
     context: typer.Context,
-    special: Mapping[str, object],
     exclusive: Iterable[tuple[str, str]],
     needs: Iterable[tuple[str, str]] = (),
+    special: Mapping[str, object] = {},
 ) -> None:
     """UsageError if both of an exclusive pair are given, or an option without what it needs.
 

@@ -200,7 +200,7 @@ def sample(
         "OUT -": to_stdout,
         "several runs": len(runs or ()) > 1,
     }
-    check_given(context, special, EXCLUSIVE, NEEDS)
+    check_given(context, EXCLUSIVE, NEEDS, special)
 
     numbers = range(1, number + 1) if number > 1 else ()
     targets = [out.with_name(f"{out.stem}-{k}{out.suffix}") for k in numbers] or [out]

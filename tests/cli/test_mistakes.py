@@ -218,6 +218,10 @@ compare {data} --params 900 --vary params=900,1800
     -> 2 params is varied and set for all: leave one out
 compare {data} --search paper --vary learning_rate=0.001,0.01
     -> 2 --search paper tries rates, but learning_rate is varied: use --search none
+compare {data} --against tanh --all-pairs => 2 --against and --all-pairs exclude each other
+compare {data} --artifacts shared => 2 --artifacts needs --storage URL
+units --hidden 5 --params 100 => 2 --hidden and --params exclude each other
+units --diff gru --json => 2 --diff and --json exclude each other
 compare {data} --params 900 --tune hidden=2..4 -> 2 hidden and --params exclude each other
 compare {data} --tune dropout=0..1 -> 2 --dropout must be below 1, not 1.0
 train {data} --valid-every often
