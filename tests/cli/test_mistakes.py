@@ -222,7 +222,10 @@ compare {data} --against tanh --all-pairs => 2 --against and --all-pairs exclude
 compare {data} --artifacts shared => 2 --artifacts needs --storage URL
 units --hidden 5 --params 100 => 2 --hidden and --params exclude each other
 units --diff gru --json => 2 --diff and --json exclude each other
-compare {data} --params 900 --tune hidden=2..4 -> 2 hidden and --params exclude each other
+compare {data} --params 900 --tune hidden=2..4 -> 2 hidden and params exclude each other
+compare {data} --params 900 --config {bad}/good.yaml
+    -> 1 {bad}/good.yaml: hidden and params exclude each other
+train {data} --hidden 8 --params 900 => 2 --hidden and --params exclude each other
 compare {data} --tune dropout=0..1 -> 2 --dropout must be below 1, not 1.0
 train {data} --valid-every often
     -> 2 --valid-every must be auto, epoch, a number of updates, or minutes like 10m
