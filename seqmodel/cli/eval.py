@@ -224,7 +224,7 @@ def _open(
                 f"{data} is {given.medium.name}, but {run.folder} was trained on "
                 f"{run.frame.medium}: name another run or other files"
             )
-        with counter("reading") as progress, about(f"cannot score with {run.folder}"):
+        with counter("reading") as progress, about(f"run: {run.folder}", last=True):
             dataset = stack.enter_context(prepared_like(run.frame, given, progress))
         for line in source_remarks(medium_of(run.frame), dataset.manifest):
             message(line)

@@ -98,7 +98,7 @@ eval {run} --per-piece --per-frame -> 2 --per-piece and --per-frame exclude each
 eval {run} --plot x.png => 2 --plot draws one piece: name a file that holds one with --data FILE
 eval {run} --plot x.pdf -> 2 --plot draws PNG only: x.pdf must end in .png
 eval {run} --data {bad}/one-data -> 1 {bad}/one-data has no pieces in split 'valid' (available:
-eval {run} --data {bad}/drums.mid -> 1 cannot score with {run}: {bad}/drums.mid: has no notes but
+eval {run} --data {bad}/drums.mid -> 1 {bad}/drums.mid: has no notes but ... (run: {run})
 eval {run} --batch-size 0 -> 2 --batch-size must be at least 1 (see seqmodel eval --help)
 sample a.ogg --format mid -> 2 --format mid contradicts the suffix of a.ogg: leave one out
 sample o.aac --run {run} -> 2 the suffix of o.aac must be one of mid, wav,
