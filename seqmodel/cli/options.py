@@ -362,8 +362,15 @@ REWORDED = {
 """The validating library's wording -> ours."""
 
 
-def plain(text: str) -> str:
-    """An error about an option's value, reworded like our own errors; others unchanged."""
+def plain(text: str, command: str) -> str:
+    """A usage error of `command`, reworded like our own errors if it is about an option."""
+    if match := re.match(r"No such option: --([-\w]+)", text):
+        name = match[1].replace("-", "_")
+        # Users of `sample` and `train` expect these; Typer would suggest similar names instead.
+        if name == "run" and command in ("eval", "report", "export", "inspect"):
+            return f"{match[0]}; name a run without it"
+        if command == "compare" and name in {field.name for field in fields(Config)}:
+            return f"{match[0]}; write --set {name}=VALUE"
     match = re.fullmatch(r"Invalid value for (?:.* / )?'(-[-\w]+)': (.+)", text)
     for pattern, wording in REWORDED.items():
         if match and re.fullmatch(pattern, match[2]):

@@ -218,6 +218,9 @@ compare {data} --params 900 --vary params=900,1800
     -> 2 params is varied and set for all: leave one out
 compare {data} --search paper --vary learning_rate=0.001,0.01
     -> 2 --search paper tries rates, but learning_rate is varied: use --search none
+compare {data} --epochs => 2 No such option: --epochs; write --set epochs=VALUE (see seqmodel
+compare {data} --batch-size 3 => 2 No such option: --batch-size; write --set batch_size=VALUE
+compare {data} --tral 3 => 2 No such option: --tral (Possible options: --storage, --trials) (see
 compare {data} --against tanh --all-pairs => 2 --against and --all-pairs exclude each other
 compare {data} --artifacts shared => 2 --artifacts needs --storage URL
 units --hidden 5 --params 100 => 2 --hidden and --params exclude each other
