@@ -7,7 +7,7 @@ Settings of `Config` and options of a medium are defined only there; commands ta
 import re
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import Field, asdict, fields
 from inspect import Parameter, signature
 from itertools import combinations, starmap
@@ -127,8 +127,7 @@ def chosen_run(
 ) -> Path:
     """The newest trained run, of one of the media if given, or else the bundled one.
 
-    Preferably one that knows these labels. If it is not of the first of the media, a remark names
-    the newest run that is. Remarks go to `say`.
+    Preferably one that knows these labels. Remarks go to `say`.
     """
     from seqmodel.data.bundled import PRETRAINED, pretrained_run
     from seqmodel.runs.content import newest_run
@@ -140,14 +139,6 @@ def chosen_run(
     if newest is not None:
         folder, remark = newest
         say(remark)
-        if others := media[1:]:
-            with suppress(SeqmodelError):  # a damaged run that is not needed
-                first = newest_run(media=media[:1], labels=labels)
-                if first is not None and first[0] != folder:
-                    say(
-                        f"using {folder}, of {' or '.join(others)}; the newest run of {media[0]} "
-                        f"is {first[0]}: name it with --run"
-                    )
         return folder
     suffix = f" of {' or '.join(media)}" if media else ""
     for medium in media or PRETRAINED:
