@@ -69,7 +69,7 @@ def test_a_unit_may_be_the_path_of_its_file(tmp_path, monkeypatch):
 
 def test_size_and_budget_exclude_each_other(read):
     """Unless one is an option: it overrides both in the file."""
-    with pytest.raises(UsageError, match="hidden and --params exclude each other"):
+    with pytest.raises(UsageError, match=r"^--hidden and --params exclude each other"):
         resolve({"hidden": 5, "params": 100}, {})
     with pytest.raises(UsageError, match=r"^hidden and params exclude each other: leave one out$"):
         resolve({}, read("hidden: 5\nparams: 100"))
@@ -82,7 +82,7 @@ def test_size_and_budget_exclude_each_other(read):
 def test_minutes_exclude_epochs_and_patience_only_where_both_are_given():
     """A run by minutes could not be resumed with another --patience."""
     for name in ("epochs", "patience"):
-        with pytest.raises(UsageError, match=rf"^--minutes and --{name} exclude each other"):
+        with pytest.raises(UsageError, match=rf"^--{name} and --minutes exclude each other"):
             resolve({"minutes": 5, name: 3})
     with pytest.raises(UsageError, match=r"^epochs and minutes exclude each other: leave one out$"):
         resolve({}, {"minutes": 5, "epochs": 3})

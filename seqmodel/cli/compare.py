@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from seqmodel.cli.common import blaming, message, paper_remark, print_json, show
-from seqmodel.cli.options import Json, Quiet, about, one_of, several_of
+from seqmodel.cli.options import Json, Quiet, about, check_given, one_of, several_of
 from seqmodel.cli.progress import LONG_SILENCE, display
 from seqmodel.config import (
     PRESETS,
@@ -45,6 +45,7 @@ seqmodel compare music --units gru --vary dropout=0,0.2,0.4"""
 
 
 def compare(
+    context: typer.Context,
     data: list[Path] | None = typer.Argument(
         None, metavar="DATA", help="Prepared datasets.  [default: the bundled sample]"
     ),
@@ -143,10 +144,7 @@ def compare(
         folder = out or _default_folder(sources_of(data or []), quick=quick)
         _print_status(folder, storage, as_json=as_json)
         return
-    if against is not None and all_pairs:
-        raise UsageError("--against and --all-pairs exclude each other")
-    if artifacts is not None and storage is None:
-        raise UsageError("--artifacts needs --storage: without it, all runs are in --out")
+    check_given(context, [("--against", "--all-pairs")], [("--artifacts", "--storage URL")])
     given = dict[str, Any]()
     if preset is not None:
         given["preset"] = resolve({"preset": preset}).preset  # refuses an unknown one
@@ -240,7 +238,7 @@ def _run(
 ) -> str:
     """Run the rest of an experiment and write its results; returns the text to print."""
     from seqmodel.experiment.folder import ANSWER, BEGIN, check_folder, store_answer
-    from seqmodel.experiment.jobs import Task, collect, work
+    from seqmodel.experiment.jobs import Pool, Task, collect
     from seqmodel.experiment.output import write_results
     from seqmodel.experiment.studies import Studies, name_in, open_storage, status_of
     from seqmodel.files import check_writable, held_lock
@@ -275,9 +273,8 @@ def _run(
         for source in plan.sources:
             message(paper_remark(plan.settings.get("preset"), source.dataset()))
         with stop_on_signals() as stop, experiment_progress(counts) as (take, say):
-            work(
-                Task(folder, plan, storage, artifacts), jobs, limit, report=take, say=say, stop=stop
-            )
+            task = Task(folder, plan, storage, artifacts)
+            Pool(task, jobs, limit, report=take, say=say, stop=stop).run()
     if artifacts is not None:
         collect(studies, folder, artifacts)
     with display("writing tables and a page"):

@@ -139,12 +139,8 @@ def evaluate(
         *itertools.product(["several runs"], ("--samples", "--classify")),
         *itertools.product(("--samples", "--voices", "--classify"), lines),
     ]
-    check_given(
-        context,
-        special,
-        exclusive,
-        itertools.product(("--seconds", "--judge", "--guidance"), ["--samples N"]),
-    )
+    needs = itertools.product(("--seconds", "--judge", "--guidance"), ["--samples N"])
+    check_given(context, exclusive, needs, special)
     # What can be wrong is told before torch is loaded, as far as possible.
     given = find_sources([str(files)]) if files else open_dataset(data) if data else None
     medium = given.medium if isinstance(given, Sources) else given and medium_of(given.frame)
@@ -228,7 +224,7 @@ def _open(
                 f"{data} is {given.medium.name}, but {run.folder} was trained on "
                 f"{run.frame.medium}: name another run or other files"
             )
-        with counter("reading") as progress, about(f"cannot score with {run.folder}"):
+        with counter("reading") as progress, about(f"run: {run.folder}", last=True):
             dataset = stack.enter_context(prepared_like(run.frame, given, progress))
         for line in source_remarks(medium_of(run.frame), dataset.manifest):
             message(line)

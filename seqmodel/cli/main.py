@@ -127,12 +127,10 @@ def _status() -> int:
         # Typer's usage errors share no public base class but carry a message and an exit code.
         elif usage := getattr(error, "format_message", None):
             names = [command.name for command in app.registered_commands]
-            command = next((f"seqmodel {w}" for w in sys.argv[1:2] if w in names), "seqmodel")
-            text = plain(usage().rstrip(".").replace("Value error, ", ""))
-            # Where runs are arguments, users of `sample` expect --run; Typer would suggest others.
-            mistaken = r"(?<=option: --run)( .*)?(?= \(see seqmodel (eval|report|export|inspect) )"
-            text = re.sub(mistaken, "; name a run without it", f"{text} (see {command} --help)")
-            status = _say(text, 2)
+            command = next((word for word in sys.argv[1:2] if word in names), "")
+            text = plain(usage().rstrip(".").replace("Value error, ", ""), command)
+            called = f"seqmodel {command}".rstrip()
+            status = _say(f"{text} (see {called} --help)", 2)
         else:
             raise
     return status

@@ -7,7 +7,7 @@ Settings of `Config` and options of a medium are defined only there; commands ta
 import re
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import Field, asdict, fields
 from inspect import Parameter, signature
 from itertools import combinations, starmap
@@ -83,9 +83,9 @@ Device = Annotated[
 
 def check_given(
     context: typer.Context,
-    special: Mapping[str, object],
     exclusive: Iterable[tuple[str, str]],
     needs: Iterable[tuple[str, str]] = (),
+    special: Mapping[str, object] = {},
 ) -> None:
     """UsageError if both of an exclusive pair are given, or an option without what it needs.
 
@@ -127,8 +127,7 @@ def chosen_run(
 ) -> Path:
     """The newest trained run, of one of the media if given, or else the bundled one.
 
-    Preferably one that knows these labels. If it is not of the first of the media, a remark names
-    the newest run that is. Remarks go to `say`.
+    Preferably one that knows these labels. Remarks go to `say`.
     """
     from seqmodel.data.bundled import PRETRAINED, pretrained_run
     from seqmodel.runs.content import newest_run
@@ -140,14 +139,6 @@ def chosen_run(
     if newest is not None:
         folder, remark = newest
         say(remark)
-        if others := media[1:]:
-            with suppress(SeqmodelError):  # a damaged run that is not needed
-                first = newest_run(media=media[:1], labels=labels)
-                if first is not None and first[0] != folder:
-                    say(
-                        f"using {folder}, of {' or '.join(others)}; the newest run of {media[0]} "
-                        f"is {first[0]}: name it with --run"
-                    )
         return folder
     suffix = f" of {' or '.join(media)}" if media else ""
     for medium in media or PRETRAINED:
@@ -362,8 +353,15 @@ REWORDED = {
 """The validating library's wording -> ours."""
 
 
-def plain(text: str) -> str:
-    """An error about an option's value, reworded like our own errors; others unchanged."""
+def plain(text: str, command: str) -> str:
+    """A usage error of `command`, reworded like our own errors if it is about an option."""
+    if match := re.match(r"No such option: --([-\w]+)", text):
+        name = match[1].replace("-", "_")
+        # Users of `sample` and `train` expect these; Typer would suggest similar names instead.
+        if name == "run" and command in ("eval", "report", "export", "inspect"):
+            return f"{match[0]}; name a run without it"
+        if command == "compare" and name in {field.name for field in fields(Config)}:
+            return f"{match[0]}; write --set {name}=VALUE"
     match = re.fullmatch(r"Invalid value for (?:.* / )?'(-[-\w]+)': (.+)", text)
     for pattern, wording in REWORDED.items():
         if match and re.fullmatch(pattern, match[2]):

@@ -200,7 +200,7 @@ def sample(
         "OUT -": to_stdout,
         "several runs": len(runs or ()) > 1,
     }
-    check_given(context, special, EXCLUSIVE, NEEDS)
+    check_given(context, EXCLUSIVE, NEEDS, special)
 
     numbers = range(1, number + 1) if number > 1 else ()
     targets = [out.with_name(f"{out.stem}-{k}{out.suffix}") for k in numbers] or [out]
@@ -480,18 +480,23 @@ def _media_writing(kind: str) -> list[str]:
 
 
 def _passed_over(kind: str, labels: Collection[str], chosen: Path) -> Iterator[str]:
-    """A remark if a newer run is of a medium whose files are read in a format, but not written."""
+    """Remarks on runs of the media that a format suggests, if they were not taken.
+
+    Those of a medium that cannot be written in it are only named if they are newer.
+    """
     from seqmodel.runs.content import newest_run
 
-    readers = [m for m in MEDIA.values() if f".{kind}" in m.suffixes and kind not in m.formats]
-    for medium in readers:
+    writing = _media_writing(kind)
+    reading = [name for name, medium in MEDIA.items() if f".{kind}" in medium.suffixes]
+    for name in dict.fromkeys([writing[0], *reading]):
+        media, advice = [name], "name it with --run"
+        if name not in writing:
+            media = [name, *writing]
+            advice = f"{name} is written as {', '.join(MEDIA[name].formats)}"
         with suppress(SeqmodelError):  # a damaged run that is not needed
-            newest = newest_run(media=[medium.name, *_media_writing(kind)], labels=labels)
+            newest = newest_run(media=media, labels=labels)
             if newest is not None and newest[0] != chosen:
-                yield (
-                    f"using {chosen}; the newest run, {newest[0]}, is of {medium.name}, which is "
-                    f"written as {', '.join(medium.formats)}"
-                )
+                yield f"using {chosen}; the newest run of {name} is {newest[0]}: {advice}"
 
 
 def _check_files(prime: Path | None, fill: Path | None, medium: Medium, trained: str) -> None:

@@ -60,7 +60,7 @@ def report(
     flags = {flag for param in context.command.params for flag in param.opts if "--" in flag}
     others = sorted(flags - {"--watch", "--quiet"})
     exclusive = [*(("--watch", option) for option in others), ("--fill", "--samples 0")]
-    check_given(context, {"--samples 0": not samples}, exclusive)
+    check_given(context, exclusive, special={"--samples 0": not samples})
     if out.suffix.lower() != ".html":
         raise UsageError(f"--out writes HTML only: {out} must end in .html")
     from seqmodel.runs.folder import stored_run

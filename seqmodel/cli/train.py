@@ -169,9 +169,10 @@ def _of_stopped_run(folder: Path, given: dict[str, Any], trials: int | None) -> 
             f"--init-from {folder}"
         )
     if not (folder / runs.CONFIG).is_file():
-        raise SeqmodelError(
-            f"{folder} is not a run folder (no {runs.CONFIG}): there is nothing to resume"
-        )
+        with locked(folder):  # unless another process has yet to begin the run
+            raise SeqmodelError(
+                f"{folder} is not a run folder (no {runs.CONFIG}): there is nothing to resume"
+            )
     stored = {**Config.neutral(), **read_config_file(folder / runs.CONFIG)}
     given = _with_rates(given, stored, trials)
     changed = [name for name in given if given[name] != stored.get(name)]

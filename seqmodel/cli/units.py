@@ -7,13 +7,13 @@ from typing import Any
 import typer
 
 from seqmodel.cli.common import print_json
-from seqmodel.cli.options import Json, one_of
-from seqmodel.errors import UsageError
+from seqmodel.cli.options import Json, check_given, one_of
 from seqmodel.unit_setting import is_text, read_unit, unit_name
 from seqmodel.units import UNITS, UnitSpec, hidden_size_for, make, module_name, unit_spec, zoo
 
 
 def units(
+    context: typer.Context,
     names: list[str] | None = typer.Argument(
         None,
         metavar="UNIT",
@@ -35,10 +35,7 @@ def units(
     diagonal matrices: peepholes. Equations are a unit's source text: save them, changed, as
     NAME.unit, and every --unit accepts the file.
     """
-    if hidden is not None and params is not None:
-        raise UsageError("--hidden and --params exclude each other: give one of them")
-    if as_json and diff:
-        raise UsageError("--diff and --json exclude each other")
+    check_given(context, [("--hidden", "--params"), ("--diff", "--json")])
     chosen = [read_unit(name) for name in names or UNITS]
     rows = [_row(unit, inputs, hidden, params) for unit in chosen]
     if as_json:

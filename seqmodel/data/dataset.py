@@ -189,9 +189,9 @@ def write_manifest(folder: Path, manifest: Mapping[str, Any]) -> None:
 class Split:
     """The pieces of one split; `split[i]` reads the frames (T, F) of piece i from disk.
 
-    `split[0:3]` is the split of those pieces. Frames of music are uint8 zeros and ones, those of
-    audio float32 samples in [-1, 1). LostError if a piece no longer matches its hash: each is
-    checked when first read and after its shard has been written to.
+    `split[0:3]` and `split[[0, 5]]` are splits of those pieces. Frames of music are uint8 zeros and
+    ones, those of audio float32 samples in [-1, 1). LostError if a piece no longer matches its
+    hash: each is checked when first read and after its shard has been written to.
     """
 
     name: str
@@ -225,12 +225,12 @@ class Split:
     @overload
     def __getitem__(self, index: int) -> NDArray[Any]: ...
     @overload
-    def __getitem__(self, index: slice) -> Self: ...
-    def __getitem__(self, index: int | slice) -> "NDArray[Any] | Self":
-        if not isinstance(index, slice):
+    def __getitem__(self, index: slice | list[int]) -> Self: ...
+    def __getitem__(self, index: int | slice | list[int]) -> "NDArray[Any] | Self":
+        if not isinstance(index, slice | list):
             return self.frame.decode(self.read_rows(index))
-        pieces, starts = self.pieces[index], self._starts[index]
-        return replace(self, pieces=pieces, _starts=starts, _checked=set())
+        pieces = [self.pieces[k] for k in np.arange(len(self))[index].tolist()]
+        return replace(self, pieces=pieces, _starts=self._starts[index], _checked=set())
 
     def __iter__(self) -> Iterator[NDArray[Any]]:
         return (self[i] for i in range(len(self)))
@@ -292,9 +292,7 @@ class Split:
     def evenly_spaced(self, count: int) -> Self:
         """The split of at most `count` of its pieces, evenly spaced."""
         count = min(len(self), count)
-        chosen = [k * len(self) // count for k in range(count)]
-        pieces, starts = [self.pieces[k] for k in chosen], self._starts[chosen]
-        return replace(self, pieces=pieces, _starts=starts, _checked=set())
+        return self[[k * len(self) // count for k in range(count)]]
 
     def subsample(self, frames: int = STATISTICS_FRAMES) -> Self:
         """All pieces; of music with more frames, evenly spaced pieces with at least this many."""

@@ -219,50 +219,6 @@ class Task:
     """Where hosts store the checkpoints of winners."""
 
 
-def work(
-    task: Task,
-    jobs: int | None,
-    max_processes: int,
-    *,
-    report: Callable[[Event], None],
-    say: Callable[[str], None],
-    stop: StopRequest,
-) -> None:
-    """Work on a begun experiment with single-threaded processes until it is complete.
-
-    On one thread a run's result does not depend on what else is running. There are `jobs`
-    processes, or one per core as far as memory allows, but at most `max_processes`, the number of
-    open runs; killed ones are replaced. `report` receives their events, `say` messages.
-
-    Raises:
-        InterruptError: after `stop` was set; the same call resumes.
-        MemoryError: if a process has too little memory.
-        SeqmodelError: the error that stopped a process, or if one was killed repeatedly.
-    """
-    pool = _Pool(task, jobs, max_processes, report, say)
-    try:
-        while True:
-            while stop.signal is None and not pool.closing:
-                if not pool.can_start([member.last for member in pool.members.values()]):
-                    break
-                pool.start()
-            if not pool.members:
-                break
-            pool.listen()
-            if stop.signal is not None or pool.error is not None:
-                pool.end()
-    finally:
-        pool.end()
-        for member in pool.members.values():
-            member.process.join()
-    if stop.signal is not None:  # which may have killed the server, too
-        raise InterruptError(f"stopped; {RESUME_HINT}", stop.signal)
-    if pool.error is not None:
-        raise pool.error
-    if pool.largest:
-        say(f"a run takes up to {_gigabytes(pool.largest)} of memory")
-
-
 @dataclass
 class _Member:
     """A process, alive as long as its pipe is open, and its last report."""
@@ -271,27 +227,65 @@ class _Member:
     last: Event | None = None
 
 
-class _Pool:
-    """The processes at work, each with a pipe: a shared queue breaks if one is killed writing."""
+class Pool:
+    """Single-threaded processes that work on a begun experiment until it is complete.
+
+    On one thread a run's result does not depend on what else is running. There are `jobs`
+    processes, or one per core as far as memory allows, but at most `max_processes`, the number of
+    open runs; killed ones are replaced. `report` receives their events, `say` messages. Each has a
+    pipe: a shared queue breaks if one is killed writing.
+    """
 
     def __init__(
         self,
         task: Task,
         jobs: int | None,
         max_processes: int,
+        *,
         report: Callable[[Event], None],
         say: Callable[[str], None],
+        stop: StopRequest,
     ) -> None:
-        self._task, self._report, self._say = task, report, say
+        self._task, self._report, self._say, self._stop = task, report, say, stop
         self._jobs, self._max_processes, self._cores = jobs, max_processes, cores()
         self._deaths: Counter[tuple[str, int]] = Counter()
-        self.members: dict[Any, _Member] = {}
+        self._members: dict[Any, _Member] = {}
         self.largest = 0  # peak bytes of a process
-        self.error: SeqmodelError | MemoryError | None = None
-        self.closing = False
+        self._error: SeqmodelError | MemoryError | None = None
+        self._closing = False
         """Whether processes are no longer replaced: one found nothing left to do, or has to end."""
         self._end_requested = self._limit_reported = False
         self._reported_at = -float(SILENCE)
+
+    def run(self) -> None:
+        """Start the processes and wait until they have ended.
+
+        Raises:
+            InterruptError: after `stop` was set; another pool resumes.
+            MemoryError: if a process has too little memory.
+            SeqmodelError: the error that stopped a process, or if one was killed repeatedly.
+        """
+        try:
+            while True:
+                while self._stop.signal is None and not self._closing:
+                    if not self.can_start([member.last for member in self._members.values()]):
+                        break
+                    self._start()
+                if not self._members:
+                    break
+                self._listen()
+                if self._stop.signal is not None or self._error is not None:
+                    self._end()
+        finally:
+            self._end()
+            for member in self._members.values():
+                member.process.join()
+        if self._stop.signal is not None:  # which may have killed the server, too
+            raise InterruptError(f"stopped; {RESUME_HINT}", self._stop.signal)
+        if self._error is not None:
+            raise self._error
+        if self.largest:
+            self._say(f"a run takes up to {_gigabytes(self.largest)} of memory")
 
     def can_start(self, others: list[Event | None]) -> bool:
         """Whether one more has a core and memory next to others, whose latest events are given."""
@@ -312,22 +306,22 @@ class _Pool:
             )
         return free >= each
 
-    def start(self) -> None:
+    def _start(self) -> None:
         try:
             process, pipe = start(_process, self._task)
         except (EOFError, ConnectionError):
             self._fail(SeqmodelError(f"the server of processes was killed; {RESUME_HINT}"))
         else:
-            self.members[pipe] = _Member(process)
+            self._members[pipe] = _Member(process)
 
-    def listen(self) -> None:
-        for connection in wait(self.members, POLL):
-            member = self.members[connection]
+    def _listen(self) -> None:
+        for connection in wait(self._members, POLL):
+            member = self._members[connection]
             try:
                 message: Message = connection.recv()
             except (EOFError, OSError):
-                del self.members[connection]
-                if not self.closing:
+                del self._members[connection]
+                if not self._closing:
                     self._record_death(member)
                 continue
             if isinstance(message, Event):
@@ -335,7 +329,7 @@ class _Pool:
                 self.largest = max(self.largest, message.memory)
                 self._report(message)
             elif message == DONE:
-                self.closing = True
+                self._closing = True
             elif isinstance(message, str):
                 if time.monotonic() - self._reported_at > SILENCE:  # all lose the database at once
                     self._reported_at = time.monotonic()
@@ -343,14 +337,14 @@ class _Pool:
             else:
                 self._fail(message)
 
-    def end(self) -> None:
+    def _end(self) -> None:
         if self._end_requested:
             return
-        self._end_requested = self.closing = True
-        for connection, member in [*self.members.items()]:
+        self._end_requested = self._closing = True
+        for connection, member in [*self._members.items()]:
             if not request_end(member.process):  # its next report fails, as if this had died
                 connection.close()
-                del self.members[connection]
+                del self._members[connection]
                 member.process.join()
 
     def _record_death(self, member: _Member) -> None:
@@ -371,7 +365,7 @@ class _Pool:
             )
 
     def _fail(self, error: SeqmodelError | MemoryError) -> None:
-        self.error, self.closing = self.error or error, True
+        self._error, self._closing = self._error or error, True
 
 
 def _gigabytes(size: float) -> str:

@@ -257,17 +257,18 @@ def results(studies: Studies) -> list[Comparison]:
 
 
 def _outcome(studies: Studies, cell: Cell, dataset: Dataset) -> Outcome:
-    trials, seeds = studies.trials(cell), studies.seeds(cell).runs()
-    number, best = (studies.winner(cell) if trials.complete() else None) or (None, None)
-    config = None if best is None else studies.plan.config(cell, dataset, best.params, 0)
+    search, seeds = studies.trials(cell), studies.seeds(cell).runs()
+    trials = [*map(_attempt, search.runs())]
+    best = studies.winner(cell) if search.complete() else None
+    config = None if best is None else studies.plan.config(cell, dataset, trials[best].params, 0)
     found = enumerate(seed.user_attrs for seed in seeds)
     scores = {k: attributes[SCORES] for k, attributes in found if SCORES in attributes}
     return Outcome(
         cell,
         config,
-        number,
+        best,
         None if config is None else meta_model(config, dataset.frame).parameter_counts(),
-        [*map(_attempt, trials.runs())],
+        trials,
         [*map(_attempt, seeds)],
         {s: np.array([score[s] for score in scores.values()]) for s in dataset.splits if scores},
         [*scores],

@@ -2,9 +2,9 @@
 
 The leader after some of the epochs may not lead at the end (docs/results/searches.md).
 
-`seqmodel train --lr search` is such a search of one cell, with its state in memory: all its draws
+`seqmodel train --lr search` is such a search of one cell, with its state in memory: all its trials
 are on disk, so a resumed search replays them with the same results. Its folder is a run folder with
-the files of the best draw, and all draws under draws/.
+the files of the best trial, and all trials under draws/.
 """
 
 import json
@@ -82,8 +82,8 @@ def run_next(studies: Studies, cell: Cell, study: Study, settings: Config, train
         params: Mapping[str, Any] = {}
         if study.kind == "trial":
             params = _suggest(trial, index, studies.plan, settings, study.runs())
-        elif winner := studies.winner(cell):
-            params = winner[1].params
+        elif (winner := studies.winner(cell)) is not None:
+            params = studies.trials(cell).runs()[winner].params
         return train(trial, index, params)
 
     study.run_next(objective)
@@ -165,7 +165,7 @@ def begin_search(
     config: Config, dataset: Dataset, folder: Path, init_from: runs.Run | None = None
 ) -> Trainer:
     """Like `begin_run`, for `search` to resume."""
-    if init_from is not None:  # for draws that begin later
+    if init_from is not None:  # for trials that begin later
         start = replace(init_from, data_sha256=None, began_from=init_from.folder.resolve().name)
         tensors, path = model_tensors(init_from.model), folder / runs.INIT / runs.BEST
         save_checkpoint(path, tensors, start.to_json())
@@ -194,7 +194,7 @@ def search(
     """Train `config` at each learning rate of its search and keep the run that is best on valid.
 
     It continues what is in `folder`. Other arguments and errors are those of `train_run`;
-    SeqmodelError if no draw has completed an epoch.
+    SeqmodelError if no trial has completed an epoch.
     """
     listener = listener or Listener()
     hint = hint or f"continue with {resume_command(folder)}"
@@ -209,16 +209,16 @@ def search(
 
     def train(trial: Trial, number: int, params: Mapping[str, Any]) -> float:
         nonlocal diverged
-        draw_folder, tried = folder / runs.DRAWS / str(number), replace(settings, **params)
-        _check_rate(tried.learning_rate, draw_folder)
+        trial_folder, tried = folder / runs.DRAWS / str(number), replace(settings, **params)
+        _check_rate(tried.learning_rate, trial_folder)
         listener.draw(number + 1, config.trials, tried.learning_rate)
         try:
             return train_trial(
                 trial,
                 tried,
                 dataset,
-                draw_folder,
-                resume=(draw_folder / runs.LAST).is_file(),
+                trial_folder,
+                resume=(trial_folder / runs.LAST).is_file(),
                 init_from=init_from,
                 listener=listener,
                 hint=hint,
@@ -232,19 +232,19 @@ def search(
         run_next(studies, cell, study, settings, train)
     lines = ""
     for number, trial in enumerate(studies.trials(cell).runs()):
-        draw = {"draw": number, "learning_rate": trial.params["learning_rate"]}
-        draw |= {"valid_nats_per_frame": trial.value, "ended": trial.user_attrs[ENDED]}
-        lines += json.dumps(draw, allow_nan=False) + "\n"
+        line = {"draw": number, "learning_rate": trial.params["learning_rate"]}
+        line |= {"valid_nats_per_frame": trial.value, "ended": trial.user_attrs[ENDED]}
+        lines += json.dumps(line, allow_nan=False) + "\n"
     write_file(folder / runs.DRAWS_INDEX, lines.encode())
     winner = studies.winner(cell)
     if winner is None:
         raise SeqmodelError(f"every learning rate diverged; the last: {diverged}")
     for name in (runs.METRICS, runs.CURVE, runs.LAST, runs.BEST):
-        write_file(folder / name, read_bytes(folder / runs.DRAWS / str(winner[0]) / name))
+        write_file(folder / name, read_bytes(folder / runs.DRAWS / str(winner) / name))
 
 
 def _check_rate(rate: float, folder: Path) -> None:
-    """SeqmodelError if a draw was begun with another rate than its search now chooses."""
+    """SeqmodelError if a trial was begun with another rate than its search now chooses."""
     path = folder / runs.CONFIG
     if not path.is_file():
         return

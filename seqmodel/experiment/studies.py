@@ -45,7 +45,7 @@ ENDED, METRICS, EPOCHS = "ended", "metrics", "epochs"
 SCORES, CHECKPOINT = "scores", "checkpoint"
 """For a winner's runs: split -> nats of each piece; the best checkpoint's file in --artifacts."""
 WINNER = "winner"
-"""Attribute of the study of seeds: the trial that is the first seed."""
+"""Attribute of the study of seeds: the trial that is the first seed; -1 if there is none."""
 
 _ROOT = "goes_on_with"
 
@@ -142,29 +142,30 @@ class Studies:
         study = self._study("seed", f"{cell.name}/seeds", self.plan.seeds)
         if not self.trials(cell).complete():  # its winner is not known yet
             return study
-        number, _ = self.winner(cell) or (-1, None)
+        winner = self.winner(cell)
+        number = -1 if winner is None else winner
         recorded = study.optuna.user_attrs.get(WINNER)
         if recorded is None:
             study.optuna.set_user_attr(WINNER, number)
         elif recorded != number:
             study = self._study("seed", f"{cell.name}/seeds of trial {number}", self.plan.seeds)
-        study.count = self.plan.seeds if number >= 0 else 0
+        study.count = 0 if winner is None else self.plan.seeds
         self._seeds[cell.name] = study
         return study
 
     def run_of_seed(self, cell: Cell, index: int) -> str:
         """The folder of a seed's run; the winning trial is the first seed."""
-        seeds, (number, _) = self.seeds(cell), self.winner(cell) or (-1, None)
+        seeds, winner = self.seeds(cell), self.winner(cell)
         if not index:
-            return f"trial-{number}"
-        first = seeds.optuna.user_attrs.get(WINNER) == number
-        return f"seed-{index}" if first else f"trial-{number}-seed-{index}"
+            return f"trial-{winner}"
+        first = seeds.optuna.user_attrs.get(WINNER) == winner
+        return f"seed-{index}" if first else f"trial-{winner}-seed-{index}"
 
-    def winner(self, cell: Cell) -> tuple[int, FrozenTrial] | None:
-        """The best trial and its index, the first of equals; None before any epoch has ended."""
-        trials = enumerate(self.trials(cell).runs())
-        best = min(trials, key=lambda run: figure_of(run[1]), default=None)
-        return best if best is not None and figure_of(best[1]) < math.inf else None
+    def winner(self, cell: Cell) -> int | None:
+        """The index of the best trial, the first of equals; None if none has a figure."""
+        figures = [*map(figure_of, self.trials(cell).runs())]
+        best = min(figures, default=math.inf)
+        return figures.index(best) if best < math.inf else None
 
     def unfinished(self, cell: Cell) -> "Study | None":
         """The first incomplete study of the cell: each needs the one before."""

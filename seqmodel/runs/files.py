@@ -24,7 +24,7 @@ RUNS = Path("runs")
 CONFIG, METRICS, CURVE = "config.yaml", "metrics.jsonl", "learning-curve.png"
 BEST, LAST = "best.safetensors", "last.safetensors"
 DRAWS = "draws"
-"""The folder of a search's runs, numbered, within its own."""
+"""The folder of a search's trials, numbered, within its own."""
 IN_EXPERIMENT, PAGE = "runs/*/*/*", "report.html"
 """Where the folder that `seqmodel compare` wrote has its runs, and the page on all of them."""
 VALID_PIECES = "valid_pieces"

@@ -41,7 +41,7 @@ class Listener:
     the best so far, once its files are on disk. Returning True ends the run, which can still be
     resumed."""
     draw: Callable[[int, int, float], None] = lambda number, count, rate: None
-    """Called by a learning-rate search before a draw: its number from 1, their count, its rate."""
+    """Called by a learning-rate search before a trial: its number from 1, their count, its rate."""
     resumed: Callable[[Sequence[dict[str, Any]]], bool | None] = lambda lines: None
     """Called with the earlier lines when a run resumes. Returning True ends it."""
     ended: Callable[[BaseException | None], None] = lambda error: None

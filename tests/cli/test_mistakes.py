@@ -98,7 +98,7 @@ eval {run} --per-piece --per-frame -> 2 --per-piece and --per-frame exclude each
 eval {run} --plot x.png => 2 --plot draws one piece: name a file that holds one with --data FILE
 eval {run} --plot x.pdf -> 2 --plot draws PNG only: x.pdf must end in .png
 eval {run} --data {bad}/one-data -> 1 {bad}/one-data has no pieces in split 'valid' (available:
-eval {run} --data {bad}/drums.mid -> 1 cannot score with {run}: {bad}/drums.mid: has no notes but
+eval {run} --data {bad}/drums.mid -> 1 {bad}/drums.mid: has no notes but ... (run: {run})
 eval {run} --batch-size 0 -> 2 --batch-size must be at least 1 (see seqmodel eval --help)
 sample a.ogg --format mid -> 2 --format mid contradicts the suffix of a.ogg: leave one out
 sample o.aac --run {run} -> 2 the suffix of o.aac must be one of mid, wav,
@@ -218,7 +218,17 @@ compare {data} --params 900 --vary params=900,1800
     -> 2 params is varied and set for all: leave one out
 compare {data} --search paper --vary learning_rate=0.001,0.01
     -> 2 --search paper tries rates, but learning_rate is varied: use --search none
-compare {data} --params 900 --tune hidden=2..4 -> 2 hidden and --params exclude each other
+compare {data} --epochs => 2 No such option: --epochs; write --set epochs=VALUE (see seqmodel
+compare {data} --batch-size 3 => 2 No such option: --batch-size; write --set batch_size=VALUE
+compare {data} --tral 3 => 2 No such option: --tral (Possible options: --storage, --trials) (see
+compare {data} --against tanh --all-pairs => 2 --against and --all-pairs exclude each other
+compare {data} --artifacts shared => 2 --artifacts needs --storage URL
+units --hidden 5 --params 100 => 2 --hidden and --params exclude each other
+units --diff gru --json => 2 --diff and --json exclude each other
+compare {data} --params 900 --tune hidden=2..4 -> 2 hidden and params exclude each other
+compare {data} --params 900 --config {bad}/good.yaml
+    -> 1 {bad}/good.yaml: hidden and params exclude each other
+train {data} --hidden 8 --params 900 => 2 --hidden and --params exclude each other
 compare {data} --tune dropout=0..1 -> 2 --dropout must be below 1, not 1.0
 train {data} --valid-every often
     -> 2 --valid-every must be auto, epoch, a number of updates, or minutes like 10m

@@ -39,6 +39,13 @@ def test_a_second_training_leaves_the_first_alone(data, monkeypatch):
     assert told("inspect", "run")["config"]["unit"] == "lstm"
 
 
+def test_a_run_that_another_process_is_about_to_begin_is_not_resumed():
+    """It was said to be no run folder, as if the name were wrong."""
+    with locked(Path("run")):  # as `train` holds it while it reads the data
+        call_refused("train", "--resume", "--run", "run", says=IN_USE.format("run"))
+    assert not [*Path().iterdir()]
+
+
 def test_a_second_prepare_fails_before_it_starts(music):
     with locked(Path("data")):
         says = IN_USE.format("data")

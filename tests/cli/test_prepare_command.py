@@ -360,7 +360,7 @@ def test_advice_can_be_followed_where_it_is_given(run):
         for words, what in (
             (("sample", "o.mid", "--run", run, "--prime", name), "--prime "),
             (("sample", "o.mid", "--run", run, "--fill", name, "--below"), "--fill "),
-            (("eval", run, "--data", name), f"cannot score with {run}: "),
+            (("eval", run, "--data", name), ""),
         ):
             call_refused(*words, says=f"{what}{advice}")
 

@@ -300,12 +300,12 @@ def test_the_newest_run_that_can_write_the_file_is_taken(
     newest_that_can = {"o.raw": 1, "o.mid": 2, "o.npy": 2, "o.wav": 2, "o.ogg": 2}
     for name, newest in newest_that_can.items():
         result = call_ok("sample", name, "--length", 5)
-        remark = "using runs/2, of music; the newest run of audio is runs/1: name it with --run\n"
+        remark = "using runs/2; the newest run of audio is runs/1: name it with --run\n"
         assert result.err.startswith(f"{remark if name == 'o.wav' else ''}{name}: ")
         assert result.err.endswith(f" from runs/{newest}\n")
     call_ok("sample", "-", "--format", "raw", "--length", 5)
     os.utime("runs/0/best.safetensors", (2000, 2000))
-    unwritten = "using runs/2; the newest run, runs/0, is of audio, which is written as wav, flac, "
+    unwritten = "using runs/2; the newest run of audio is runs/0: audio is written as wav, flac, "
     for name, newest, remark in (("o.wav", 0, ""), ("p.ogg", 2, unwritten), ("p.mid", 2, "")):
         result = call("sample", name, "--length", 5, "--force")
         assert result.err.startswith(remark or f"{name}: ")

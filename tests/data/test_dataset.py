@@ -60,10 +60,10 @@ def test_slices_are_those_of_a_list(dataset, rolls):
         dataset.splits, (0, -2, 1, None, 9), (3, None, 9), (None, -2)
     ):
         part, split = slice(begin, end, step), dataset[name]
-        some = split[part][:]
-        assert (some.name, some.sources) == (name, split.sources[part])
-        assert [frames.tolist() for frames in some] == [r.tolist() for r in rolls[name][part]]
-        assert some.frames == sum(map(len, rolls[name][part]))
+        for some in (split[part][:], split[[*range(len(split))][part]]):
+            assert (some.name, some.sources) == (name, split.sources[part])
+            assert [frames.tolist() for frames in some] == [r.tolist() for r in rolls[name][part]]
+            assert some.frames == sum(map(len, rolls[name][part]))
     split, roll = dataset["train"], np.packbits(rolls["train"][2], axis=1)
     for begin, end in ((0, None), (0, 3), (5, 9), (20, 99), (24, None), (30, 40)):
         np.testing.assert_array_equal(split.read_rows(2, begin, end), roll[begin:end])

@@ -25,7 +25,7 @@ from sqlalchemy.exc import OperationalError, PendingRollbackError
 from seqmodel.experiment import jobs
 from seqmodel.experiment.database import retrying
 from seqmodel.experiment.folder import Event
-from seqmodel.experiment.jobs import Task, Worker, _process, work
+from seqmodel.experiment.jobs import Pool, Task, Worker, _process
 from seqmodel.experiment.plan import Plan, sources_of, variants_of
 from seqmodel.experiment.studies import ENDED, EPOCHS, SCORES, Studies, open_storage
 from seqmodel.training.stopping import InterruptError, StopRequest
@@ -72,7 +72,7 @@ def run(task, take=lambda event: None):
         take(event)
         ended.extend([event.run.rpartition("/")[2]] if event.ended is not None else [])
 
-    work(task, 1, 3, report=report, say=lambda line: None, stop=StopRequest())
+    Pool(task, 1, 3, report=report, say=lambda line: None, stop=StopRequest()).run()
     return ended
 
 
@@ -140,7 +140,7 @@ def test_as_many_start_as_memory_holds(monkeypatch):
     free = [8e9]
     monkeypatch.setattr(jobs, "cores", lambda: 16)
     monkeypatch.setattr(jobs, "available_memory", lambda: int(free[0]))
-    pool = jobs._Pool(Mock(), None, 99, Mock(), said.append)
+    pool = Pool(Mock(), None, 99, report=Mock(), say=said.append, stop=Mock())
     others: list[Event | None] = []
     while pool.can_start(others):
         others.append(None)
@@ -154,8 +154,9 @@ def test_as_many_start_as_memory_holds(monkeypatch):
     assert len(others) == 6
     (line,) = said
     assert line.startswith("using 6 of 16 processes, as each takes 1.5 GB of memory and 0.2 GB is ")
-    assert jobs._Pool(Mock(), 16, 99, Mock(), Mock()).can_start([big] * 15)
-    assert not jobs._Pool(Mock(), 16, 7, Mock(), Mock()).can_start([big] * 7)
+    rest = {"report": Mock(), "say": Mock(), "stop": Mock()}
+    assert Pool(Mock(), 16, 99, **rest).can_start([big] * 15)
+    assert not Pool(Mock(), 16, 7, **rest).can_start([big] * 7)
 
 
 OPTIONS = ["--units", "tanh,gru", "--search", "paper", "--trials", "2", "--seeds", "2", "-q"]

@@ -66,7 +66,7 @@ def test_the_first_of_equals_wins_and_a_diverged_one_never_does(studies, figures
     tell(studies.trials(cell), *figures[:4])
     assert not studies.trials(cell).complete()
     tell(studies.trials(cell), figures[4])
-    assert (studies.winner(cell) or [None])[0] == winner
+    assert studies.winner(cell) == winner
     assert studies.complete() == (winner is None)
 
 
@@ -74,7 +74,7 @@ def test_a_search_grows_and_its_seeds_stay_where_they_belong(studies, tmp_path):
     """Guards against runs of a former winner that count for the new one."""
     (cell,) = studies.plan.cells()
     tell(studies.trials(cell), 5.0, None, 6.0, 4.0, 2.0)
-    assert (studies.trials(cell).complete(), studies.winner(cell)[0]) == (True, 4)
+    assert (studies.trials(cell).complete(), studies.winner(cell)) == (True, 4)
     tell(studies.seeds(cell), 1.0, 1.1)
     surplus = studies.trials(cell).optuna.ask()  # as older versions ended those
     studies.trials(cell).optuna.tell(surplus, state=TrialState.PRUNED)
@@ -83,7 +83,7 @@ def test_a_search_grows_and_its_seeds_stay_where_they_belong(studies, tmp_path):
     grown = Studies.begin(storage, "e", replace(studies.plan, trials=8))
     assert grown.counts(cell) == Counts(8, 5, 2, 0)
     tell(grown.trials(cell), 1.0, 7.0, 8.0)
-    assert grown.winner(cell)[0] == 5
+    assert grown.winner(cell) == 5
     assert (grown.seeds(cell).done(), grown.run_of_seed(cell, 1)) == (0, "trial-5-seed-1")
     tell(grown.seeds(cell), 0.5, 0.7)
     assert grown.complete()
