@@ -1,5 +1,6 @@
 """Preparing a dataset from sources, one piece at a time, each assigned to a split."""
 
+import re
 import time
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
@@ -278,9 +279,11 @@ def prepare(
                         skipped.append({"source": source.path.as_posix(), "reason": reason})
                     progress(k + 1, len(files))
                 if not placer.by_piece:
+                    kinds = [re.sub(r"\d", "", one["reason"]) for one in skipped]
+                    usual = kinds.index(Counter(kinds).most_common(1)[0][0])
                     raise SeqmodelError(
-                        f"none of the {len(files)} files can be used; the first, "
-                        "{source}: {reason}".format(**skipped[0])
+                        f"none of the {len(files)} files can be used; for example, "
+                        "{source}: {reason}".format(**skipped[usual])
                     )
                 facts = {**corpus.facts, **placer.to_json(), "skipped": skipped + left_out}
                 known = {name: natsorted(values) for name, values in placer.labels.items()}

@@ -175,12 +175,13 @@ def test_bad_files_are_skipped_or_repaired_counted_and_explained(corpus, tmp_pat
     assert not alone.exists()
 
 
-def test_when_no_file_can_be_opened_the_first_is_named(tmp_path):
-    """Guards against an error about rates when no file states one."""
-    names = [str(tmp_path / f"{name}.wav") for name in "ab"]
-    for name in names:
+def test_when_no_file_can_be_opened_one_is_named_with_the_usual_reason(tmp_path):
+    """Guards against an error about rates when no file states one, and against the first file's."""
+    names = [str(tmp_path / f"{name}.wav") for name in "abc"]
+    record(tmp_path / "a.wav", 3)  # too short for a frame
+    for name in names[1:]:
         Path(name).write_text("text")
-    says = "none of the 2 files ", f" the first, {names[0]}: cannot"
+    says = "none of the 3 files ", f" for example, {names[1]}: cannot"
     refused(partial(prepared, names, tmp_path / "deep/er/out", AudioSettings()), *says)
     assert sorted(map(str, tmp_path.iterdir())) == names
 
