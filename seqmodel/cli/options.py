@@ -362,6 +362,8 @@ def plain(text: str, command: str) -> str:
             return f"{match[0]}; name a run without it"
         if command == "compare" and name in {field.name for field in fields(Config)}:
             return f"{match[0]}; write --set {name}=VALUE"
+    if command == "sample" and text.startswith("Got unexpected extra argument"):
+        return f"{text}; name a run with --run"
     match = re.fullmatch(r"Invalid value for (?:.* / )?'(-[-\w]+)': (.+)", text)
     for pattern, wording in REWORDED.items():
         if match and re.fullmatch(pattern, match[2]):

@@ -137,7 +137,7 @@ def export(
     suffix = out.suffix.lower()
     chosen = EXPORTS.get(suffix)
     if chosen is None:
-        raise UsageError(f"the suffix of {out} must be one of {', '.join(EXPORTS)}")
+        raise UsageError(f"{out}, the file to write, must end in one of {', '.join(EXPORTS)}")
     given = {"seed": seed, "temperature": temperature, "tempo": tempo, "title": title}
     options = {name: value for name, value in given.items() if value is not None}
     if (options or label) and suffix != ".html":

@@ -118,6 +118,7 @@ sample o.mid --prime x --prime-frames 8 --prime-seconds 1 --run {run}
 sample o.mid --no-end --min-length 9 --run {run} -> 2 --min-length and --no-end exclude each other
 sample o.mid --min-length 9 --run {run} => 2 {run} was trained without --end ... leave out
 sample - --format mid --json --run {run} -> 2 --json and OUT - exclude each other
+sample {run} o.mid -> 2 Got unexpected extra argument(s) (o.mid); name a run with --run
 report --run {run} -> 2 No such option: --run; name a run without it
 sample {bad}/file --format mid --run {run} -> 1 {bad}/file already exists
 sample {bad}/p.mid --no-end --run {run} -> 2 {run} was trained without --end ... leave out
@@ -247,7 +248,7 @@ compare {data} --storage nosql://h/x?passwrod=secret
 compare {data} --storage sqlite:////no/x.db -> 1 --storage sqlite:////no/x.db cannot be used:
 compare {data} --config {bad}/step.yaml -> 1 {bad}/step.yaml: --output must be one of auto,
 export {run} -> 2 Missing argument 'FILE' (see seqmodel export --help)
-export {run} page.htm -> 2 the suffix of page.htm must be one of .html, .onnx, .zip
+export {run} page.htm -> 2 page.htm, the file to write, must end in one of .html, .onnx, .zip
 export {run} {bad}/there.html -> 1 {bad}/there.html already exists; add --force to replace it
 export {audio_run} {bad}/there.html --tempo 60 => 2 --tempo is for music, and {audio_run}
 report {bad}/nope --out {bad}/there.html -> 1 there is no run {bad}/nope
