@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from seqmodel.errors import SeqmodelError
-from seqmodel.files import program_hash, read_bytes, write_file
+from seqmodel.files import TEMPORARY, program_hash, read_bytes, write_file
 from seqmodel.media.definitions import Corpus
 from seqmodel.media.input import read_whole
 
@@ -34,9 +34,12 @@ def open_cache(folder: Path) -> None:
     """Make `folder` a cache if it is new or empty; SeqmodelError if it is anything else."""
     if _is_cache(folder):  # which may be one that can only be read
         return
-    if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
+    # Another process may be, or may have been, about to write the tag.
+    is_empty = folder.is_dir() and all(TEMPORARY.fullmatch(path.name) for path in folder.iterdir())
+    if is_empty or not folder.exists():
+        write_file(folder / TAG, TAG_TEXT)
+    elif not _is_cache(folder):
         raise SeqmodelError(f"{folder} is not a cache of prepare; choose another path")
-    write_file(folder / TAG, TAG_TEXT)
 
 
 def _is_cache(folder: Path) -> bool:

@@ -432,13 +432,14 @@ def test_what_changes_as_it_is_read_is_not_kept(waltzes, monkeypatch):
 
 @pytest.mark.parametrize("cache", ["in", "in/00.mid", "plain"])
 def test_only_a_cache_or_an_empty_folder_is_filled(waltzes, cache):
-    """Guards a user's folder against thousands of nameless files."""
+    """Guards a user's folder against thousands of nameless files, and a cache that was killed."""
     bytes_of("plain")
     before = sorted(Path().rglob("*"))
     with pytest.raises(SeqmodelError, match=f"{cache} is not a cache of prepare"):
         bytes_of("d", cache)
     assert sorted(Path().rglob("*")) == before
     Path("empty").mkdir()
+    Path("empty/.CACHEDIR.TAG.seqmodel-b9804a7f7056").touch()
     bytes_of("e", "empty")
     for inside in ("new", "new/cache"):
         with pytest.raises(SeqmodelError, match="lies in the dataset new"):
