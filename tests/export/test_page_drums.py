@@ -1,16 +1,20 @@
 """A page of drums in a real browser: hits are heard, shown, saved and played by hand as hits."""
 
+import io
 from itertools import pairwise
 
 import mido
 import numpy as np
 import pytest
 import soundfile
-from playing import MARKS
+from playing import MARKS, notes_in
 
-from seqmodel.media.music.frames import notes_of
-from seqmodel.media.music.kit import SOUNDS
-from seqmodel.media.music.writing import velocities
+from seqmodel.media.marks import Levels
+from seqmodel.media.music.frames import hold, marks_in, notes_of
+from seqmodel.media.music.kit import PART_KEYS, SOUNDS
+from seqmodel.media.music.metre import Signature
+from seqmodel.media.music.parts import DRUMS
+from seqmodel.media.music.writing import midi_bytes, velocities
 from seqmodel.sampling.sampler import Sampler
 
 NOTES = "page.player.notes.map((n) => [n.first, n.last, n.key + 35, n.velocity, n.given])"
@@ -92,3 +96,32 @@ def test_what_was_given_or_has_rung_is_left_alone(chrome, tmp_path, make_run, wr
         page.player.stop(), 0)"""
     )
     assert chrome.run("struck") == [8]
+
+
+@pytest.mark.usefixtures("silent_console")
+def test_drums_on_rows_of_their_own_are_those_of_sample(chrome, tmp_path, make_run, write_page):
+    """Guards kicks that sound or are saved as the top keys they lie on, or count as the melody."""
+    marks = {"part": Levels.of_names(["Kit", "Lead"])}
+    own = {"marks": marks, "programs": (DRUMS, 73), "drum_table": PART_KEYS}
+    drum_keys = dict.fromkeys(range(90, 109), 9)
+    run = make_run(tmp_path, model="tied", unit="gru", onsets=True, drum_keys=drum_keys, **own)
+    chrome.open(write_page(run))
+    strike = "(pitch, velocity, time, drum) => (struck.push([pitch, drum]), { release() {} })"
+    chrome.run(f"(window.struck = [], window.mute = () => (page.sound.strike = {strike}), 0)")
+    chrome.play_until(40)
+    frames = np.concatenate([*Sampler(run.model).piece(64, seed=1)])
+    for numbers in marks_in(frames).values():
+        numbers[:] = hold(numbers, frames)
+    data = midi_bytes(
+        frames, run.frame.grid, metre=[Signature(0, 4, 4)], parts=run.frame.parts,
+        drum_table=PART_KEYS,
+    )  # fmt: skip
+    files = mido.MidiFile(file=io.BytesIO(data)), mido.MidiFile(file=chrome.saved(tmp_path / "a"))
+    now, struck = 120 * chrome.run("Math.ceil(page.player.position)"), chrome.run("struck")
+    for name, is_drum in zip(marks["part"].names, (True, False), strict=True):
+        expected, saved = (
+            sorted((first, *rest) for first, _, *rest in notes_in(file, name)) for file in files
+        )
+        assert [note for note in expected if note[0] < now] == saved != []
+        heard = {pitch for pitch, drum in struck if drum == is_drum}
+        assert {pitch for _, pitch, _ in saved} <= heard <= {pitch for _, pitch, _ in expected}

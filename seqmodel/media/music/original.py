@@ -55,7 +55,7 @@ from seqmodel.media.music.grid import (
 from seqmodel.media.music.metre import Signature
 from seqmodel.media.music.midi import read_score
 from seqmodel.media.music.parts import DRUMS, MELODIC, Part, parts_of_notes
-from seqmodel.media.music.placing import FEW, STEADY, in_frames, place
+from seqmodel.media.music.placing import FEW, STEADY, missing_kinds, place
 from seqmodel.media.music.writing import (
     PIANO,
     delays,
@@ -129,16 +129,11 @@ class Original:
         by_end = sorted(self._cells, key=self._note_ends.__getitem__)
         self._ends = {self._cells[n][1:]: int(self._note_ends[n]) for n in by_end}
         """Frame after the last, row -> the tick where the longest such note ends."""
-        hits_unseen = (of_drums & ~in_frames(score, frame)).any()
-        unseen = {
-            "drums": hits_unseen and not (kit or frame.drums),
-            "drums on keys without a sound": hits_unseen and (kit or frame.drums),
-            "notes besides drums": (~of_drums).any() and kit,
-            "notes off the keyboard": (~of_drums & off_keys).any() and not kit,
-        }
-        names = [name for name, found in unseen.items() if found]
+        unseen = missing_kinds(score, frame)
+        if (~of_drums & off_keys).any() and not kit:
+            unseen.append("notes off the keyboard")
         they = "which the run does not replace: they stay"
-        self.remarks = [f"{path} has {listed(names)}, {they}"] if names else []
+        self.remarks = [f"{path} has {listed(unseen)}, {they}"] if unseen else []
         if frame.drums and not (kit or apart) and of_drums.any():
             self.remarks.append(
                 f"{path} has drums, which stay; the run does not tell drums from notes and may "

@@ -195,6 +195,13 @@ def in_frames(score: Score, frame: PianoRollFrames) -> NDArray[np.bool_]:
     return np.where(score.of_drums, hits, not frame.kit)
 
 
+def missing_kinds(score: Score, frame: PianoRollFrames) -> list[str]:
+    """The kinds of notes, in words, of which such frames do not have all of the score's."""
+    missing = score.of_drums[~in_frames(score, frame)]
+    drums = "drums on keys without a sound" if frame.kit or frame.drums else "drums"
+    return [drums] * bool(missing.any()) + ["notes besides drums"] * (not missing.all())
+
+
 def place(score: Score, frame: PianoRollFrames, *, transpose: int = 0) -> PlacedNotes:
     """The score's notes on the grid of such frames, which follows the tempo if it is in seconds.
 

@@ -64,7 +64,7 @@ from seqmodel.media.music.metre import (
 from seqmodel.media.music.midi import Score
 from seqmodel.media.music.original import Original
 from seqmodel.media.music.parts import are_tuned
-from seqmodel.media.music.placing import PlacedNotes, in_frames
+from seqmodel.media.music.placing import PlacedNotes, in_frames, missing_kinds
 from seqmodel.media.music.writing import check_sound, frame_times, midi_bytes, write_music
 from seqmodel.media.samples import (
     Filling,
@@ -464,7 +464,6 @@ class FilledPiece(ReadFile):
         off_keys = fold(pitches) != pitches
         placed, steps = in_frames(score, frame), frame.grid.steps_per_beat or 0
         off_grid = score.on_tick[placed] * steps % score.ticks_per_unit
-        dropped = score.of_drums[~placed]
         remarks = {
             f"is read with repairs: {', '.join(score.remarks)}": score.remarks,
             f"was transposed by {self.transposed:+d} semitones, its tonic to C as in training, and "
@@ -474,9 +473,7 @@ class FilledPiece(ReadFile):
             "has notes off the keyboard, moved there by octaves": not frame.kit and off_keys.any(),
             f"has notes off the run's grid ({frame.grid}), moved onto it": off_grid.any()
             and "timing" not in frame.marks,
-            "has drums, which are dropped": dropped.any() and not frame.drums,
-            "has drums on keys without a sound, which are dropped": dropped.any() and frame.drums,
-            "has notes besides drums, which are dropped": not dropped.all(),
+            **{f"has {kind}, which are dropped": True for kind in missing_kinds(score, frame)},
         }
         shown = remarks if keep else remarks | lost
         return [f"{self.path} {what}" for what, found in shown.items() if found]

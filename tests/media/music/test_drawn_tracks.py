@@ -25,6 +25,8 @@ PLAIN = PianoRollFrames(Grid.of_beats(4))
 SILENCE = np.zeros((8, 176), np.uint8)
 TENTHS = Grid.of_seconds("0.1")
 PARTS = replace(BEATS, marks={"part": Levels.of_names(("high", "low"))}, programs=(40, 32))
+DOUBLED = [tempo(0, 500_000), tempo(1920, 250_000)]
+"""The tempo of a song, after 2 s twice as fast."""
 
 
 def strike(frames, *some):
@@ -36,10 +38,8 @@ def strike(frames, *some):
 
 def drawn_parts(path, length, *some, until=None, into=None):
     """The tracks of a file of so many frames that such notes replace, `until` a frame."""
-    frames, original = (
-        np.zeros((length, 5 * 88), np.uint8),
-        Original(path, PARTS, transposed=0, into=into),
-    )
+    frames = np.zeros((length, 5 * 88), np.uint8)
+    original = Original(path, PARTS, transposed=0, into=into)
     strike(frames, *some)
     return read(original.with_drawn(frames, stretch(length, 0, until or length))).tracks
 
@@ -417,9 +417,8 @@ def test_what_continues_a_song_is_like_what_is_kept_of_it(tmp_path):
 )
 def test_the_seconds_of_a_primer_pass_at_its_tempos(tmp_path, seconds, options, frames):
     """Of a song that doubles its tempo after 2 s, 24 frames were taken for the first 3 s."""
-    tempos = [tempo(0, 500_000), tempo(1920, 250_000)]
     path = save(
-        tmp_path / "a.mid", [tempos, notes((480 * k, 480 * k + 480, 60) for k in range(16))]
+        tmp_path / "a.mid", [DOUBLED, notes((480 * k, 480 * k + 480, 60) for k in range(16))]
     )
     request = SampleRequest("npy", length=4, options=options, prime=path, prime_seconds=seconds)
     assert len(MusicSampling(BEATS, request).primer) == frames
@@ -427,8 +426,7 @@ def test_the_seconds_of_a_primer_pass_at_its_tempos(tmp_path, seconds, options, 
 
 def test_seconds_drawn_after_a_song_pass_at_its_last_tempo(tmp_path):
     """As the file keeps its tempos; where it had doubled its first, half as much was drawn."""
-    tempos = [tempo(0, 500_000), tempo(1920, 250_000)]
-    path = save(tmp_path / "a.mid", [tempos, notes([(0, 3840, 60)])])
+    path = save(tmp_path / "a.mid", [DOUBLED, notes([(0, 3840, 60)])])
     how = {"prime": path, "prime_frames": 99, "include_prime": True}  # of 32
     request = SampleRequest("mid", seconds=2.0, options={}, **how)
     assert MusicSampling(BEATS, request).length == 2 * 4 * 4
@@ -437,7 +435,7 @@ def test_seconds_drawn_after_a_song_pass_at_its_last_tempo(tmp_path):
 @pytest.mark.parametrize(("grid", "until"), [(BEATS.grid, 24), (Grid.of_seconds("0.125"), 20)])
 def test_a_new_file_goes_on_in_the_tempo_where_its_primer_ends(tmp_path, grid, until):
     """It had the primer's first tempo; as sound, so had the primer itself."""
-    tempos = [tempo(0, 500_000), tempo(1920, 250_000), tempo(2880, 750_000)]
+    tempos = [*DOUBLED, tempo(2880, 750_000)]
     path = save(tmp_path / "a.mid", [tempos, notes([(0, 3840, 60)])])
     for used, beat in ((16, 500_000), (until, 250_000), (until + 1, 750_000)):
         request = SampleRequest("mid", prime=path, prime_frames=used)
@@ -452,8 +450,7 @@ def test_a_new_file_goes_on_in_the_tempo_where_its_primer_ends(tmp_path, grid, u
 @pytest.mark.parametrize(("options", "seconds"), [({}, 3.0), ({"tempo": 60}, 8.0)])
 def test_a_filled_song_is_heard_at_its_tempos(tmp_path, options, seconds):
     """All of it had its first; the picture keeps to the sound."""
-    tempos = [tempo(0, 500_000), tempo(1920, 250_000)]
-    path = save(tmp_path / "a.mid", [tempos, notes([(0, 1920, 60), (1920, 3840, 62)])])
+    path = save(tmp_path / "a.mid", [DOUBLED, notes([(0, 1920, 60), (1920, 3840, 62)])])
     request = SampleRequest("wav", options={"fill": path, "frames": "20:24"} | options)
     sampling = MusicSampling(BEATS, request)
     assert sampling.remarks == []
