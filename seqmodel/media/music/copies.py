@@ -130,7 +130,8 @@ def _hashes(packed: NDArray[np.uint8], piece: NDArray[np.int64]) -> Hashes:
         hashes = _mix(hashes ^ (low << shift | high >> 64 - shift | high << shift - 64))
         hashes = _mix(hashes ^ high << shift)
     changes = np.zeros(T, np.int64)
-    np.cumsum((words[:, 1:] != words[:, :-1]).any(axis=0), out=changes[1:])
+    changed = (words[:2, 1:] != words[:2, :-1]).any(axis=0) | (words[2:, 1:] > 0).any(axis=0)
+    np.cumsum(changed, out=changes[1:])  # a note struck in the first frame may be held throughout
     found, n = Hashes(), 1
     while n < WINDOWS[-1]:
         interval = lowest[n:] - lowest[:-n]

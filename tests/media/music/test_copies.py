@@ -34,7 +34,7 @@ def by_looking_up(split, train, sizes):
         for t in range(len(piece) - n + 1):
             window = piece[t : t + n].reshape(n, -1, 88)
             notes = np.flatnonzero(window[:, 0].any(axis=0))
-            if (window != window[:1]).any():  # so there are notes
+            if (window[:, 0] != window[:1, 0]).any() or window[1:, 1:].any():  # so there are notes
                 yield t, (window[..., notes[0] : notes[-1] + 1].tobytes(), notes[-1] - notes[0])
 
     inside = [np.zeros(len(piece), bool) for piece in split]
