@@ -42,6 +42,8 @@ from seqmodel.outputs.samples import (
 
 WIDTH = 64
 """M, the hidden width per sample of a block."""
+NARROWEST = 1e-30
+"""The least step in units of the scale: (1 - exp(-w)) / w rounds to 1 long before w underflows."""
 _START = -1.0, 0.2
 """The range of log scales to start from; chosen on speech, whose best single one is -0.3."""
 
@@ -297,8 +299,7 @@ def level_log_probability(
     log_width = (
         torch.as_tensor(step, dtype=log_scales.dtype, device=log_scales.device).log() - log_scales
     )
-    # (1 - exp(-w)) / w rounds to 1 long before w underflows.
-    width = log_width.exp().clamp(min=1e-30)
+    width = log_width.exp().clamp(min=NARROWEST)
     within = log_width + torch.log(-torch.expm1(-width) / width)
     inside = torch.where(raw >= highest, above_lower, below_upper + above_lower + within)
     return torch.where(raw <= LOWEST * LEVEL_STEP, below_upper, inside)
@@ -348,7 +349,7 @@ def _level(
     half = step * 0.5 * inverse
     below, below_slope = map(but_highest, ((error + half) * -1.0).softplus())  # -log s(b)
     above, above_slope = map(but_lowest, (error - half).softplus())  # -log s(-a)
-    width = step * inverse
+    width = (step * inverse).where("<", NARROWEST, NARROWEST)
     power, rest = (width * -1.0).exp_parts()
     less_one = power * rest + (power - 1.0)  # exp(-w) - 1, exact near zero
     ratio = less_one * -1.0 / width

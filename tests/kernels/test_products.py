@@ -99,3 +99,17 @@ def test_outer_products_over_all_frames(dtype, threads, frames, few):
         c = torch.full((M, N), float("nan"), dtype=dtype)
         parallel_for(outer(a, b, c, threads, few=few), threads)
         torch.testing.assert_close(c, a.t() @ b, rtol=1e-4, atol=1e-4)
+
+
+@THREADS
+def test_subnormal_numbers_are_zero_within_kernels_alone(processor, threads):
+    """Guards training against numbers that Intel's processors take a hundred times as long for."""
+    if not binding.get_host_cpu_features().get("sse"):
+        pytest.skip("not an x86 processor")
+    for factors in (1e-30, 1e-12), (1e-40, 1e3):  # the product is subnormal, or a factor
+        a, b = (torch.full((9, n), factor) for n, factor in zip((3, 5), factors, strict=True))
+        c = torch.full((3, 5), float("nan"))
+        parallel_for(outer(a, b, c, threads), threads)
+        assert not c.any()
+        assert (a.t() @ b).all()
+        assert (torch.full((3,), 1e-40) * 2).all()

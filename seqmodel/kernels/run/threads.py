@@ -9,8 +9,9 @@ threads, which start a little slower.
 import inspect
 import os
 from array import array
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from types import SimpleNamespace
@@ -28,7 +29,8 @@ from seqmodel.system import native
 from seqmodel.system.processes import forked
 
 _pools: dict[tuple[int, int], ThreadPoolExecutor] = {}  # by process id: threads do not fork
-_SHARE_TYPES = native.ADDRESS, native.INT, native.INT
+_MXCSR_AS_ZERO = 1 << 15 | 1 << 6
+"""Flush to zero, and denormals are zeros: bits of x86's register of control and status."""
 _SHARE = ir.FunctionType(ir.VoidType(), [POINTER, INT, INT])
 
 
@@ -129,22 +131,29 @@ def parallel_for(jobs: Sequence[Job], threads: int) -> None:
     Waking the threads often costs more than the job itself: pass jobs together where possible.
     ValueError if a job's buffers are for a different number of threads.
     """
-    header, numbers = [threads, len(jobs)], list[int]()
     for job in jobs:
         planned = job.fields.get(THREADS, threads)
         if planned != threads:
             name = job.kernel.signature.name
             raise ValueError(f"kernel {name} has buffers for {planned} threads, not {threads}")
-        header += job.kernel.address, 2 + 2 * len(jobs) + len(numbers)
-        numbers += job.numbers
-    fields = array("q", header + numbers)
+    if threads > 1 and (forked() or not _openmp()):
+        _on_python_threads(jobs, threads)
+        return
+    fields = _described(jobs, threads)
     address, _ = fields.buffer_info()
     if threads == 1:
-        _sequence().on_one_thread(address)
-    elif _openmp() and not forked():
-        _sequence().on_openmp(address, threads)
+        _sequence().run_shares(address, 0, 1)
     else:
-        _on_python_threads(jobs, threads)
+        _sequence().on_openmp(address, threads)
+
+
+def _described(jobs: Sequence[Job], threads: int) -> "array[int]":
+    """The array that `_write_sequence` reads."""
+    header, numbers = [threads, len(jobs)], list[int]()
+    for job in jobs:
+        header += job.kernel.address, 2 + 2 * len(jobs) + len(numbers)
+        numbers += job.numbers
+    return array("q", header + numbers)
 
 
 @lru_cache(maxsize=1)
@@ -160,8 +169,9 @@ class _Sequence:
 
     def __init__(self) -> None:
         module = ir.Module("sequence")
-        with function(module, "one_thread", [POINTER], 4) as (e, jobs):
-            _write_sequence(e, jobs, e.int(0), e.int(1), lambda: None)
+        kinds: list[Any] = [POINTER, INT, INT]
+        with function(module, "run_shares", kinds, 4) as (e, jobs, thread, team_size):
+            _write_sequence(e, jobs, thread, team_size, lambda: None)
         if _openmp():
             with function(module, "openmp", [POINTER], 4) as (e, jobs):
                 b = e.builder
@@ -172,10 +182,11 @@ class _Sequence:
                 barrier = _declare(module, "GOMP_barrier", ir.VoidType())
                 _write_sequence(e, jobs, thread, team_size, lambda: b.call(barrier, []))
         self._library = Library(module)
-        self.on_one_thread = self._library.function("one_thread", [POINTER])
+        self.run_shares = self._library.function("run_shares", kinds)
+        """(jobs, thread, team_size): run a thread's shares of jobs, without a barrier."""
         if _openmp():
-            kinds = [native.ADDRESS, native.ADDRESS, native.INT32, native.INT32]
-            self._parallel = native.function(_openmp()["GOMP_parallel"], kinds)
+            types = [native.ADDRESS, native.ADDRESS, native.INT32, native.INT32]
+            self._parallel = native.function(_openmp()["GOMP_parallel"], types)
             self._all_shares = self._library.address("openmp")
 
     def on_openmp(self, jobs: int, threads: int) -> None:
@@ -202,13 +213,35 @@ def _write_sequence(
         return b.load(b.gep(jobs, [e.int(k)], source_etype=INT), typ=INT)
 
     shares = number(0)
-    with e.loop(0, number(1)) as n:
+    with _subnormals_as_zero(b), e.loop(0, number(1)) as n:
         with b.if_then(b.icmp_signed(">", n, e.int(0))):
             barrier_call()
         kernel = b.inttoptr(number(e.add(e.mul(n, 2), 2)), _SHARE.as_pointer())
         fields = b.gep(jobs, [number(e.add(e.mul(n, 2), 3))], source_etype=INT)
         with e.loop(thread, shares, team_size) as share:
             b.call(kernel, [fields, share, shares])
+
+
+@contextmanager
+def _subnormals_as_zero(b: Any) -> Iterator[None]:
+    """Within this context, code reads subnormal numbers as 0 and writes 0 for them, on x86.
+
+    Gradients of saturated gates are such numbers, below 1.2e-38, of which Intel's processors take
+    over 100 cycles for each sum or product: late epochs of sound took up to ten times as long.
+    """
+    if not binding.get_host_cpu_features().get("sse"):
+        yield
+        return
+    kind = ir.FunctionType(ir.VoidType(), [POINTER])
+    load, store = (
+        b.module.declare_intrinsic(f"llvm.x86.sse.{name}mxcsr", (), kind) for name in ("ld", "st")
+    )
+    before, within = (b.alloca(ir.IntType(32)) for _ in range(2))
+    b.call(store, [before])
+    b.store(b.or_(b.load(before), ir.Constant(ir.IntType(32), _MXCSR_AS_ZERO)), within)
+    b.call(load, [within])
+    yield
+    b.call(load, [before])
 
 
 def _declare(module: Any, name: str, returns: Any) -> Any:
@@ -223,9 +256,8 @@ def _on_python_threads(jobs: Sequence[Job], threads: int) -> None:
     if pool is None:
         pool = _pools[key] = ThreadPoolExecutor(threads - 1, "seqmodel-cpu")
     for job in jobs:
-        fields = array("q", job.numbers)
-        share = native.function(job.kernel.address, _SHARE_TYPES)
-        share = partial(share, fields.buffer_info()[0])
+        fields = _described([job], threads)
+        share = partial(_sequence().run_shares, fields.buffer_info()[0])
         others = [pool.submit(share, k, threads) for k in range(1, threads)]
         share(0, threads)
         for other in others:
