@@ -115,8 +115,9 @@ def compare(
         None,
         metavar="URL",
         envvar="SEQMODEL_STORAGE",
-        help="A database shared by several hosts, such as postgresql://me@host/name; the password "
-        "can be in PGPASSWORD or ~/.pgpass.  [default: a file in --out]",
+        help="A database shared by several hosts, whose --out has the same name, such as "
+        "postgresql://me@host/name; the password can be in PGPASSWORD or ~/.pgpass.  "
+        "[default: a file in --out]",
     ),
     artifacts: Path | None = of_run(
         None,

@@ -273,7 +273,7 @@ def test_a_sampled_roll_keeps_its_grid(call, music, name, grid, mixes, request):
 SWING = [round(480 * (beat + place)) for beat in range(8) for place in (0, 2 / 3)]
 OFF_GRID = (
     "50.0% of onsets lie on the grid (4 steps per beat), the others 42 ms off on average; 50.0% "
-    "are triplets: try --steps-per-beat 12"
+    "are triplets; try --steps-per-beat 12"
 )
 
 

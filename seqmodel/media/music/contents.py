@@ -210,7 +210,7 @@ def timing_text(values: Mapping[str, Any], grid: Grid | str) -> str:
     if "suggestion" not in values:
         return text
     free = values["suggestion"].startswith("--step-seconds") and "beat" in str(grid)
-    return f"{text}: {'onsets ignore the beat, ' * free}try {values['suggestion']}"
+    return f"{text}; {'onsets ignore the beat, ' * free}try {values['suggestion']}"
 
 
 # ---- contents ------------------------------------------------------------------------------------

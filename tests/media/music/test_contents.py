@@ -223,5 +223,5 @@ def test_pieces_are_weighed_by_their_onsets_and_told_in_a_line():
     }
     assert timing_text(both, FOUR) == (
         "83.5% of onsets lie on the grid (4 steps per beat), the others 42 ms off on average; "
-        "75.0% of notes are shorter than a step; 16.5% are triplets: try --steps-per-beat 12"
+        "75.0% of notes are shorter than a step; 16.5% are triplets; try --steps-per-beat 12"
     )
