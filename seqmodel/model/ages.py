@@ -62,5 +62,10 @@ def write_ages(out: Any, ages: Any, n: Any, D: Any) -> None:
         out[k] = float(age >= SOUNDING[k])
     for k in unrolled(len(SILENT)):
         out[len(SOUNDING) + k] = float(age < 0 and -age <= SILENT[k])
+    write_unchanged(out[len(SOUNDING) + len(SILENT) :], ages[D])
+
+
+def write_unchanged(out: Any, frames: Any) -> None:
+    """Whether nothing has changed for at least each number of frames in UNCHANGED."""
     for k in unrolled(len(UNCHANGED)):
-        out[len(SOUNDING) + len(SILENT) + k] = float(ages[D] >= UNCHANGED[k])
+        out[k] = float(frames >= UNCHANGED[k])

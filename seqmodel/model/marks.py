@@ -175,7 +175,7 @@ class MarkOutput(nn.Module):
         for name, count in self.earlier.items():
             known = torch.zeros(len(note), 1 + count)
             if name in earlier:
-                known.scatter_(1, earlier[name][t, piece, note].clamp(min=0).unsqueeze(1), 1.0)
+                known = F.one_hot(earlier[name][t, piece, note].clamp(min=0), 1 + count)
             read.append(known[:, 1:])
         return torch.cat([part.to(h) for part in read], 1)
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from seqmodel.config import Config
 from seqmodel.data.dataset import Split
-from seqmodel.kernels.code.language import clear, copy, unrolled
+from seqmodel.kernels.code.language import clear, copy
 from seqmodel.kernels.device import for_kernels, one_thread
 from seqmodel.kernels.run.calls import ITEMSIZE, Arena, kernel_call
 from seqmodel.kernels.run.signature import NEW, Array, Signature
@@ -26,6 +26,7 @@ from seqmodel.model.ages import (
     count_ages,
     unchanged_before,
     write_ages,
+    write_unchanged,
 )
 from seqmodel.model.bars import BARS, SIGNATURE, write_position
 from seqmodel.model.clock import MAX_HELD, ODDS_SCALE, Clock
@@ -343,12 +344,6 @@ def read_pieces(f: Any, first: Any, last: Any) -> None:  # noqa: PLR0912
                     write_echo(to, state, end, n, f.D, halves, f.words)
             elif time_size:
                 state[0] += 1
-
-
-def write_unchanged(out: Any, frames: Any) -> None:
-    """How long nothing had changed, `frames` frames, before the frame that is read."""
-    for k in unrolled(len(UNCHANGED)):
-        out[k] = float(frames >= UNCHANGED[k])
 
 
 def write_time(f: Any, out: Any, memory: Any) -> None:

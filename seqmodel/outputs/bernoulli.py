@@ -140,12 +140,7 @@ def draw_at_once(f: Any) -> None:
         logit = side_by_side(f.product[j:])[0]
         one = logit > 0.0 if f.at_zero else below(side_by_side(f.uniforms[j:])[0], logit)
         side_by_side(f.product[j:])[0] = 1.0 if one else 0.0
-    put_frame(f)
-
-
-def put_frame(f: Any) -> None:
-    """Replace the previous frame with that drawn, `product`; see `notes` for free strikes."""
-    if f.onsets:
+    if f.onsets:  # see `notes` for free strikes
         for n in range(f.notes):
             f.x[f.notes + n] = f.product[n] * max(f.product[f.notes + n], 1.0 - f.x[n])
     copy(f.product, f.x, f.notes)

@@ -1,7 +1,6 @@
 """Samples of 256 mu-law levels from a softmax: specification and compiled draw."""
 
 import math
-from collections.abc import Mapping
 from typing import Any, Self
 
 import numpy as np
@@ -14,7 +13,7 @@ from seqmodel.media.audio import mu_law
 from seqmodel.media.audio.mu_law import SAMPLES
 from seqmodel.media.definitions import FrameDefinition
 from seqmodel.outputs.draws import SamplesDraw, by_rows, choose, put
-from seqmodel.outputs.protocol import END_LABELS, DrawSetting, Sums, Window, figure_lines
+from seqmodel.outputs.protocol import DrawSetting, Sums, Window
 from seqmodel.outputs.samples import LABELS, LEVEL_STEP, SampleWiseOutput
 
 SILENT_LEVELS = mu_law.LEVELS // 2 - 1, mu_law.LEVELS // 2
@@ -30,6 +29,12 @@ class CategoricalOutput(SampleWiseOutput):
     """
 
     discrete = True
+    labels = LABELS | {
+        "bits_per_silent_sample": "  silent samples",
+        "bits_per_other_sample": "  others",
+        "silent_share": "share of silent samples",
+    }
+    remarks = ("  of 8-bit mu-law levels; silent are the two about zero",)
 
     @classmethod
     def build(cls, config: Config, frame: FrameDefinition, h_size: int) -> Self:
@@ -105,16 +110,6 @@ class CategoricalOutput(SampleWiseOutput):
             "bits_per_silent_sample": silent_nats / max(silent, 1) / math.log(2),
             "bits_per_other_sample": (nats - silent_nats) / max(others, 1) / math.log(2),
         }
-
-    def describe(self, figures: Mapping[str, float]) -> list[str]:
-        labels = {
-            **LABELS,
-            "bits_per_silent_sample": "  silent samples",
-            "bits_per_other_sample": "  others",
-            "silent_share": "share of silent samples",
-        }
-        remark = "  of 8-bit mu-law levels; silent are the two about zero"
-        return [*figure_lines(figures, labels), remark, *figure_lines(figures, END_LABELS)]
 
 
 def draw_level(f: Any) -> None:

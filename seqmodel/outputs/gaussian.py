@@ -5,7 +5,6 @@ components, adjacent in memory, fill the vectors, and a block of rows stays in t
 """
 
 import math
-from collections.abc import Mapping
 from math import exp
 from statistics import NormalDist
 from typing import Any
@@ -28,6 +27,7 @@ from seqmodel.outputs.linear_score import likelihood, linear_nats, rows_of
 from seqmodel.outputs.mixtures import WORK, Mixture, log_and_inverse
 from seqmodel.outputs.protocol import DrawSetting, Sums, Window
 from seqmodel.outputs.samples import (
+    LABELS,
     LEVEL_STEP,
     MIN_UNIFORM,
     SampleBlocksOutput,
@@ -53,8 +53,14 @@ class GaussianMixtureOutput(SampleBlocksOutput):
     """
 
     discrete = False
+    labels = LABELS | {"floor_share": "samples at the floor"}
 
     def make_layers(self, hidden_size: int) -> None:
+        self.remarks = (
+            f"  densities of (sample - {self.mean:.3g}) / {self.deviation:.3g}; "
+            f"add {math.log(self.deviation):.4f} nats",
+            "  per sample for those of samples in [-1, 1)",
+        )
         self.floor = LEVEL_STEP / self.deviation
         self.uniforms_per_frame = 1 + self.frame_size
         self.linear = nn.Linear(hidden_size, (2 * self.frame_size + 1) * self.components)
@@ -151,16 +157,6 @@ class GaussianMixtureOutput(SampleBlocksOutput):
             "nats_per_sample": nats / (frames * self.frame_size),
             "floor_share": sums["at_floor"] / frames,
         }
-
-    def describe(self, figures: Mapping[str, float]) -> list[str]:
-        """See `Output.describe`; also states what the densities refer to."""
-        return [
-            f"nats per sample          {figures['nats_per_sample']:9.4f}",
-            f"samples at the floor     {figures['floor_share']:9.4f}",
-            f"  densities of (sample - {self.mean:.3g}) / {self.deviation:.3g}; "
-            f"add {math.log(self.deviation):.4f} nats",
-            "  per sample for those of samples in [-1, 1)",
-        ]
 
     def _rows(self, outputs: Tensor) -> Tensor:
         return outputs.view(*outputs.shape[:-1], 2 * self.frame_size + 1, self.components)

@@ -87,9 +87,8 @@ class NadeOutput(LinearNotesOutput):
         b_v, b_h, _ = outputs.tensor_split([self.frame_size, self.frame_size + self.width], -1)
         return b_v, b_h
 
-    def nats(self, outputs: Tensor, frames: Tensor, past: Tensor | None = None) -> Tensor:
-        """See `NotesOutput.nats`; `outputs` are the layer's."""
-        return super().nats(self.conditional_logits(outputs, frames), frames, past)
+    def plain_nats(self, h: Tensor, frames: Tensor, past: Any) -> Tensor:
+        return self.nats(self.conditional_logits(self(h), frames), frames, past)
 
     def note_logits(self, h: Tensor, frames: Tensor, past: Tensor | None = None) -> Tensor:
         """See `NotesOutput.note_logits`; given the frame's lower notes, without a gradient."""

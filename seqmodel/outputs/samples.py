@@ -5,7 +5,7 @@ Raw samples are in [-1, 1); 16-bit ones are integer multiples of `LEVEL_STEP`, t
 
 import math
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Self
 
 import numpy as np
@@ -39,12 +39,16 @@ class SampleBlocksOutput(Output):
     It computes with z = (x - mean) / deviation, the mean and deviation of the training samples.
 
     Attributes:
+        labels: those of its figures, as `describe` prints them.
+        remarks: what these refer to, line by line.
         floor: the smallest scale of a component, standardised.
         steps: how many blocks a frame has.
         ending: the layer that gives the logit of the end from h, if any.
     """
 
     frame_type = np.float32
+    labels: Mapping[str, str] = LABELS
+    remarks: Sequence[str] = ("  of 16-bit levels, so figures compare whatever the scaling",)
     steps = 1
     floor: float
     linear: nn.Linear
@@ -95,8 +99,7 @@ class SampleBlocksOutput(Output):
         return figures | super().figures(sums, nats=nats, frames=frames, pieces=pieces)
 
     def describe(self, figures: Mapping[str, float]) -> list[str]:
-        remark = "  of 16-bit levels, so figures compare whatever the scaling"
-        return [*figure_lines(figures, LABELS), remark, *super().describe(figures)]
+        return [*figure_lines(figures, self.labels), *self.remarks, *super().describe(figures)]
 
     def standardised(self, samples: Tensor) -> Tensor:
         """z of raw samples."""

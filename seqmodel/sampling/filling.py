@@ -171,7 +171,7 @@ class Filler:
                 h, x, past, carry = self._sampler.double.read(line, carry)
                 logits = output.note_logits(h, x, past)
                 logits = output.tempered(logits, x, past, self._temperature)
-                each = NotesOutput.nats(output, logits, x, past)  # one's own may not be of logits
+                each = output.nats(logits, x, past)
                 if output.end:
                     last = torch.arange(start, start + len(line)) == len(piece) - 1
                     each += output.end_score(h, last.to(each).unsqueeze(1))

@@ -204,7 +204,7 @@ class Unit(Layer):
 
     def zero_state(self, batch_size: int) -> UnitState:
         W, size = self.W, (batch_size, self.hidden_size)
-        return self._state([W.new_zeros(size) for _ in self.spec.state])
+        return self.spec.state_type(*(W.new_zeros(size) for _ in self.spec.state))
 
     def over(
         self, x: Tensor, state: UnitState | None = None, lengths: Any = None
@@ -241,7 +241,7 @@ class Unit(Layer):
             shape = len(self.spec.state), T, B, self.hidden_size
             zones = [dropout_factors(x.new_empty(shape), self.zoneout)]
         h, final = run(self.backend, case, self.weights(), x, start, lengths, *zones)
-        return h, self._state(final)
+        return h, self.spec.state_type(*final)
 
     def case(self, batch_size: int) -> Case:
         """The case to choose a backend for: this layer with its current dtype and device.
@@ -275,9 +275,6 @@ class Unit(Layer):
                     f"{what} must be {case.dtype} on {case.device} as the weights are, "
                     f"not {tensor.dtype} on {tensor.device}"
                 )
-
-    def _state(self, tensors: Sequence[Tensor]) -> UnitState:
-        return self.spec.state_type(*tensors)
 
     def _cast(self, tensor: Tensor) -> Tensor:
         """Convert like autocast: floats, except doubles, to the type of the weights."""

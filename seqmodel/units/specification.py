@@ -67,11 +67,13 @@ class Backend:
     """Runs one layer over time; see `run` below."""
 
 
-def opaque_reason() -> str | None:
-    """Why a backend that does not consist of plain torch operations cannot run now, if so.
+def opaque_reason(case: Case) -> str | None:
+    """Why a backend that does not consist of plain torch operations cannot run the case now, if so.
 
     torch.compile is not a reason: it leaves such backends out of its graphs; see `uncompiled`.
     """
+    if case.dtype is not torch.float32 and case.dtype is not torch.float64:
+        return f"it computes in float32 and float64, not in {case.dtype}"
     if transformed() and not torch.compiler.is_dynamo_compiling():
         return "torch.func, forward-mode differentiation and exports need plain torch operations"
     return None

@@ -25,7 +25,6 @@ from seqmodel.units.definition import UnitSpec
 from seqmodel.units.specification import Backend, Case, Weights, opaque_reason
 
 _LAYERS = {"tanh": "RNN", "lstm-nopeephole": "LSTM", "gru-reset-after": "GRU"}
-_FLOATS = (torch.float32, torch.float64)
 
 
 def unsupported_reason(case: Case) -> str | None:
@@ -33,8 +32,6 @@ def unsupported_reason(case: Case) -> str | None:
     name, device = case.spec.name, case.device.type
     if device not in ("cpu", "cuda"):
         return f"it runs on cpu and cuda, not on {device}"
-    if case.dtype not in _FLOATS:
-        return f"it computes in float32 and float64, not in {case.dtype}"
     if name not in _LAYERS or case.spec is not UNITS[name]:  # a text may use the name too
         return f"torch.nn has layers for {', '.join(_LAYERS)}, not for {name}"
     if name == "tanh":
@@ -42,7 +39,7 @@ def unsupported_reason(case: Case) -> str | None:
             return f"torch.nn.RNN has no activation {case.activation}"
     elif (case.gate_activation, case.activation) != ("sigmoid", "tanh"):
         return f"torch.nn.{_LAYERS[name]} has sigmoid gates and tanh only"
-    return opaque_reason()
+    return opaque_reason(case)
 
 
 def run(

@@ -8,7 +8,6 @@ All of these are imported when a unit first runs.
 
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from seqmodel.units.specification import Backend, Case, opaque_reason
@@ -18,9 +17,7 @@ def unsupported_reason(case: Case) -> str | None:
     """Why the compiled loops cannot run the case; None if they can."""
     if case.device.type != "cpu":
         return f"it runs on the CPU, not on {case.device.type}"
-    if case.dtype is not torch.float32 and case.dtype is not torch.float64:
-        return f"it computes in float32 and float64, not in {case.dtype}"
-    return opaque_reason()
+    return opaque_reason(case)
 
 
 def run(*args: Any) -> tuple[Tensor, tuple[Tensor, ...]]:
