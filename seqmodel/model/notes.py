@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from seqmodel.config import Config
 from seqmodel.data.dataset import Split
-from seqmodel.kernels.code.language import clear, copy
+from seqmodel.kernels.code.language import copy
 from seqmodel.kernels.device import for_kernels, one_thread
 from seqmodel.kernels.run.calls import ITEMSIZE, Arena, kernel_call
 from seqmodel.kernels.run.signature import NEW, Array, Signature
@@ -41,6 +41,7 @@ from seqmodel.model.motifs import (
     write_motifs,
 )
 from seqmodel.outputs.notes import OCTAVE, note_count, only_hits, with_forced_strikes
+from seqmodel.outputs.notes_tied import WORK, add_note, begin_notes, read_notes, read_struck
 
 WINDOW = 2 * OCTAVE + 1
 FRAME_INPUTS = WINDOW + OCTAVE + 1
@@ -220,7 +221,7 @@ class NoteEncoder(nn.Module, Encoder):
         call = kernel_call(
             self._kernel(ITEMSIZE), **self._fields(1, 1, memory, torch.float64),
             frames=past.reshaped(1, 1, C), x=x.reshaped(1, *x.shape),
-            work=arena.take(1, 2 * D + 6 * OCTAVE), changed=changed.reshaped(1, 1),
+            work=arena.take(1, 2 * D + WORK), changed=changed.reshaped(1, 1),
         )  # fmt: skip
         return CompiledInputs(past, x, [call], memory, changed if self.rests else None)
 
@@ -263,7 +264,7 @@ def _signature(onsets: bool, clock: int, pitches: int, inputs: int) -> Signature
             Array("pitch", ("D", f"{pitches}")),
             Array("scales", ("2", f"{COUNT_SUMS}"), optional=True),
             Array("x", ("T", "B * D", f"{inputs}")),
-            Array("work", ("B", f"2 * D + {6 * OCTAVE}")),
+            Array("work", ("B", f"2 * D + {WORK}")),
             Array("changed", ("T", "B")),
         ),
     )
@@ -314,7 +315,7 @@ def read_pieces(f: Any, first: Any, last: Any) -> None:  # noqa: PLR0912
         for t in range(f.T):
             frame = f.frames[(t * f.B + piece) * halves * f.D :]
             out = f.x[(t * f.B + piece) * f.D * f.inputs :]
-            read_frame(f, frame, out, f.work[piece * (6 * OCTAVE + 2 * f.D) :])
+            read_frame(f, frame, out, f.work[piece * (2 * f.D + WORK) :])
             if f.ages:
                 if f.rests:
                     for n in range(f.D):
@@ -357,28 +358,13 @@ def write_time(f: Any, out: Any, memory: Any) -> None:
 
 
 def read_frame(f: Any, frame: Any, x: Any, work: Any) -> None:
-    """The notes' inputs from the previous frame, and their pitch, at the start of x (D, inputs).
-
-    `work` holds the sounding notes, padded with OCTAVE zeros on either side; how many of each pitch
-    class sound, twice in a row, so that those from any class on are consecutive; and, with
-    `onsets`, the struck notes, padded in the same way.
-    """
-    classes = work[2 * OCTAVE + f.D :]
-    struck = work[4 * OCTAVE + f.D :]
-    clear(work, 6 * OCTAVE + 2 * f.D)
-    copy(frame, work[OCTAVE:], f.D)
-    if f.onsets:
-        copy(frame[f.D :], struck[OCTAVE:], f.D)
-    count = 0.0
+    """The notes' inputs from the previous frame, and their pitch, at the start of x (D, inputs)."""
+    begin_notes(work, f.D)
     for n in range(f.D):
-        count += frame[n]
-        classes[n % OCTAVE] += frame[n]
-        classes[n % OCTAVE + OCTAVE] += frame[n]
+        add_note(work, f.D, n, frame, f.onsets)
     for n in range(f.D):
         out = x[n * f.inputs :]
-        copy(work[n:], out, WINDOW)
-        copy(classes[n % OCTAVE :], out[WINDOW:], OCTAVE)
-        out[WINDOW + OCTAVE] = count / OCTAVE
+        read_notes(work, f.D, n, out, WINDOW)
         copy(f.pitch[n * f.pitches :], out[FRAME_INPUTS:], f.pitches)
         if f.onsets:
-            copy(struck[n:], out[FRAME_INPUTS + f.pitches :], WINDOW)
+            read_struck(work, f.D, n, out[FRAME_INPUTS + f.pitches :], WINDOW)

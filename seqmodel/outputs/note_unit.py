@@ -21,9 +21,8 @@ from seqmodel.outputs.notes_tied import (
     WORK,
     TiedDraw,
     TiedOutput,
-    add_below,
-    add_struck,
-    begin_below,
+    add_note,
+    begin_notes,
     below_size,
     read_below,
 )
@@ -205,9 +204,7 @@ def read_frames(f: Any, first: Any, last: Any) -> None:
     below = f.work[f.thread * (2 * f.D + WORK) :]
     for frame in range(first, last):
         notes = f.notes[frame * f.F :]
-        begin_below(below, f.D)
+        begin_notes(below, f.D)
         for n in range(f.D):
             read_below(below, f.D, n, f.x[(n * f.N + frame) * f.size :], f.onsets)
-            add_below(below, f.D, n, notes[n])
-            if f.onsets:
-                add_struck(below, f.D, n, notes[f.D + n])
+            add_note(below, f.D, n, notes, f.onsets)

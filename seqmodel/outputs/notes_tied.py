@@ -24,7 +24,7 @@ from seqmodel.units.module import Unit
 
 JOINING = 3.5
 """Keeps about as many notes in a frame at any temperature: see `NoteUnitOutput.tempered`."""
-WORK = 4 * OCTAVE + 1
+WORK = 6 * OCTAVE + 1
 """The size of `work` beyond 2 D."""
 
 
@@ -95,48 +95,55 @@ class TiedOutput(NotesOutput):
         return logits.logsumexp(-1) - math.log(self.notes)
 
 
-# Texts of `kernels.code.language`: a note's inputs from the notes below it in its own frame.
+# Texts of `kernels.code.language`: what a note reads of the notes around it in a frame.
 #
-# For note n, input k of the first 12 is note n - 12 + k, and input k of the next 12 counts the
-# sounding notes below n of that note's pitch class. Then comes the number of all sounding notes
-# below n, divided by 12; with `onsets`, whether note n - 12 + k is struck.
-#
-# `work` holds the notes so far after 12 zeros; their counts per pitch class, twice in a row, so
-# that those from any class on are contiguous; their total count; with `onsets` the struck notes so
-# far, also after 12 zeros.
+# `work` holds which notes have been added, with OCTAVE zeros on either side; their counts per pitch
+# class, twice in a row, so that those from any class on are contiguous; their total count; with
+# `onsets` which are struck, with zeros like the first.
 
 
-def below_size(*, onsets: bool) -> int:
-    """The number of inputs of each note."""
-    return (3 if onsets else 2) * OCTAVE + 1
-
-
-def begin_below(work: Any, D: Any) -> None:
+def begin_notes(work: Any, D: Any) -> None:
     """Reset `work` before the lowest note."""
     clear(work, 2 * D + WORK)
 
 
-def read_below(work: Any, D: Any, n: Any, out: Any, onsets: bool) -> None:
-    """Write the inputs of note `n`."""
-    copy(work[n:], out, OCTAVE)
-    copy(work[D + OCTAVE + n % OCTAVE :], out[OCTAVE:], OCTAVE)
-    out[2 * OCTAVE] = work[D + 3 * OCTAVE] / OCTAVE
-    if onsets:
-        copy(work[D + 3 * OCTAVE + 1 + n :], out[2 * OCTAVE + 1 :], OCTAVE)
-
-
-def add_below(work: Any, D: Any, n: Any, note: Any) -> None:
-    """Add note `n`: whether it sounds, 0 or 1."""
-    classes = work[D + OCTAVE :]
+def add_note(work: Any, D: Any, n: Any, frame: Any, onsets: bool) -> None:
+    """Add note `n` of a frame of zeros and ones."""
+    classes = work[D + 2 * OCTAVE :]
+    note = frame[n]
     work[n + OCTAVE] = note
     classes[n % OCTAVE] += note
     classes[n % OCTAVE + OCTAVE] += note
-    work[D + 3 * OCTAVE] += note
+    work[D + 4 * OCTAVE] += note
+    if onsets:
+        work[D + 5 * OCTAVE + 1 + n] = frame[D + n]
 
 
-def add_struck(work: Any, D: Any, n: Any, struck: Any) -> None:
-    """Add whether note `n` is struck, 0 or 1."""
-    work[D + 4 * OCTAVE + 1 + n] = struck
+def read_notes(work: Any, D: Any, n: Any, out: Any, window: int) -> None:
+    """Which of the `window` notes from n - 12 on sound; the notes of each pitch class; all notes.
+
+    Only those that have been added count. Classes are relative to n; the total is divided by 12.
+    """
+    copy(work[n:], out, window)
+    copy(work[D + 2 * OCTAVE + n % OCTAVE :], out[window:], OCTAVE)
+    out[window + OCTAVE] = work[D + 4 * OCTAVE] / OCTAVE
+
+
+def read_struck(work: Any, D: Any, n: Any, out: Any, window: int) -> None:
+    """Which of the `window` notes from n - 12 on are struck."""
+    copy(work[D + 4 * OCTAVE + 1 + n :], out, window)
+
+
+def below_size(*, onsets: bool) -> int:
+    """The number of inputs of each note from the notes below it in its own frame."""
+    return (3 if onsets else 2) * OCTAVE + 1
+
+
+def read_below(work: Any, D: Any, n: Any, out: Any, onsets: bool) -> None:
+    """Write these inputs of note `n`, after the notes below it have been added."""
+    read_notes(work, D, n, out, OCTAVE)
+    if onsets:
+        read_struck(work, D, n, out[2 * OCTAVE + 1 :], OCTAVE)
 
 
 class TiedDraw(NotesDraw):
@@ -253,7 +260,7 @@ def draw_in_turn(f: Any) -> Any:  # noqa: PLR0912
             if not waits:
                 catch_up(f, note, alike)
         elif runs:
-            add_note(f, note)
+            add_note(f.work, f.notes, note, f.x, f.onsets)
             if compares and diverges:
                 for k in unrolled(len(f.sizes)):
                     copy(trail(f, k)[note * f.sizes[k] :], state(f, k), f.sizes[k])
@@ -296,7 +303,7 @@ def begin_unit(f: Any) -> None:
     """Reset the unit before the lowest note."""
     for k in unrolled(len(f.sizes)):
         clear(state(f, k), f.sizes[k])
-    begin_below(f.work, f.notes)
+    begin_notes(f.work, f.notes)
 
 
 def advance_unit(f: Any, note: Any) -> None:
@@ -304,13 +311,6 @@ def advance_unit(f: Any, note: Any) -> None:
     copy(f.products[note * f.N :], f.product, f.N)
     read_below(f.work, f.notes, note, f.note_x, f.onsets)
     make_calls(f)
-
-
-def add_note(f: Any, note: Any) -> None:
-    """Add `note` to what the notes above read of their frame."""
-    add_below(f.work, f.notes, note, f.x[note])
-    if f.onsets:
-        add_struck(f.work, f.notes, note, f.x[f.notes + note])
 
 
 def catch_up(f: Any, last: Any, alike: Any) -> None:
@@ -321,7 +321,7 @@ def catch_up(f: Any, last: Any, alike: Any) -> None:
     for note in range(last + 1):
         if not alike:
             advance_unit(f, note)
-        add_note(f, note)
+        add_note(f.work, f.notes, note, f.x, f.onsets)
 
 
 def mean_odds(f: Any) -> Any:
