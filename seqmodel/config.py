@@ -540,9 +540,11 @@ def resolve(
 
 def _check_exclusion(options: Mapping[str, Any], file: Mapping[str, Any]) -> None:
     """UsageError if two options, or two remaining settings of the file, exclude each other."""
-    for one, other in (*EXCLUSIVE, ("patience", "minutes")):
-        if options.get(one) and options.get(other):
-            raise UsageError(f"--{one} and --{other} exclude each other: give one of them")
+    if options.get("hidden") is not None and options.get("params") is not None:
+        raise UsageError("--hidden and --params exclude each other: give one of them")
+    for name in ("epochs", "patience"):
+        if options.get("minutes") is not None and options.get(name):
+            raise UsageError(f"--{name} and --minutes exclude each other: give one of them")
     for one, other in EXCLUSIVE:
         if file.get(one) and file.get(other):
             raise UsageError(f"{one} and {other} exclude each other: leave one out")

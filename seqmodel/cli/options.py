@@ -19,7 +19,7 @@ import typer
 from typer.core import TyperCommand
 
 from seqmodel.cli.common import be_quiet, from_here, message
-from seqmodel.config import GROUPS, Config, field_types, parse_setting, resolve
+from seqmodel.config import GROUPS, SEARCHES, Config, field_types, parse_setting, resolve
 from seqmodel.errors import SeqmodelError, UsageError
 from seqmodel.files import check_writable, refuse_existing
 from seqmodel.media.definitions import Medium, Option
@@ -99,7 +99,7 @@ def check_given(
             given |= {*param.opts}
     for one, other in exclusive:
         if one in given and other in given:
-            raise UsageError(f"{one} and {other} exclude each other")
+            raise UsageError(f"{one} and {other} exclude each other: leave one out")
     for option, needed in needs:
         if option in given and needed.split()[0] not in given:
             raise UsageError(f"{option} needs {needed}")
@@ -360,10 +360,11 @@ def plain(text: str, command: str) -> str:
         # Users of `sample` and `train` expect these; Typer would suggest similar names instead.
         if name == "run" and command in ("eval", "report", "export", "inspect"):
             return f"{match[0]}; name a run without it"
-        if command == "compare" and name in {field.name for field in fields(Config)}:
+        others = {"data", "unit", "seed", "minutes", *SEARCHES.values()}  # it has no such setting
+        if command == "compare" and name in {field.name for field in fields(Config)} - others:
             return f"{match[0]}; write --set {name}=VALUE"
     if command == "sample" and text.startswith("Got unexpected extra argument"):
-        return f"{text}; name a run with --run"
+        return f"{text}: it takes the file to write; name a run with --run"
     match = re.fullmatch(r"Invalid value for (?:.* / )?'(-[-\w]+)': (.+)", text)
     for pattern, wording in REWORDED.items():
         if match and re.fullmatch(pattern, match[2]):

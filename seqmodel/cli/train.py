@@ -169,7 +169,7 @@ def _of_stopped_run(folder: Path, given: dict[str, Any], trials: int | None) -> 
             f"--init-from {folder}"
         )
     if not (folder / runs.CONFIG).is_file():
-        with locked(folder):  # unless another process has yet to begin the run
+        with locked(folder):  # refuses if another process is about to begin the run
             raise SeqmodelError(
                 f"{folder} is not a run folder (no {runs.CONFIG}): there is nothing to resume"
             )

@@ -34,9 +34,10 @@ def open_cache(folder: Path) -> None:
     """Make `folder` a cache if it is new or empty; SeqmodelError if it is anything else."""
     if _is_cache(folder):  # which may be one that can only be read
         return
-    # Another process may be, or may have been, about to write the tag.
-    is_empty = folder.is_dir() and all(TEMPORARY.fullmatch(path.name) for path in folder.iterdir())
-    if is_empty or not folder.exists():
+    # Another process may be making the cache, or one was killed as it wrote the tag.
+    if not folder.exists() or (
+        folder.is_dir() and all(TEMPORARY.fullmatch(path.name) for path in folder.iterdir())
+    ):
         write_file(folder / TAG, TAG_TEXT)
     elif not _is_cache(folder):
         raise SeqmodelError(f"{folder} is not a cache of prepare; choose another path")

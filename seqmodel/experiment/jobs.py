@@ -232,8 +232,8 @@ class Pool:
 
     On one thread a run's result does not depend on what else is running. There are `jobs`
     processes, or one per core as far as memory allows, but at most `max_processes`, the number of
-    open runs; killed ones are replaced. `report` receives their events, `say` messages. Each has a
-    pipe: a shared queue breaks if one is killed writing.
+    open runs; killed ones are replaced. `report` receives their events, `say` messages. Each
+    process has a pipe: a shared queue breaks if one is killed writing.
     """
 
     def __init__(

@@ -59,8 +59,10 @@ def write_results(studies: Studies, folder: Path, command: str) -> tuple[str, li
     """
     comparisons = results(studies)
     plan = studies.plan
-    seeds = f"± the standard deviation of {plan.seeds} seeds" if plan.seeds > 1 else "one seed each"
-    notes = [f"Nats per frame, {seeds}{'' if plan.space else ', without a search'}."]
+    seeds = f"mean ± standard deviation of {plan.seeds} seeds" if plan.seeds > 1 else "one seed"
+    notes = [f"Nats per frame, {seeds} each{'' if plan.space else ', without a search'}."]
+    if plan.against is not None and plan.seeds > 1:
+        notes.append(f"In the row above {plan.against}, ± is half an interval of at least 95 %.")
     if plan.search == "tpe":
         notes.append(
             "The search depends on the order in which runs end: with several processes, a rerun "

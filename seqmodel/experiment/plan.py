@@ -215,7 +215,7 @@ class Plan:
         if self.quick:
             epochs = QUICK_FRAMES // dataset["train"].frames
             settings.setdefault("epochs", min(max(epochs, 1), QUICK_EPOCHS))
-        config = config_for(dataset.frame, {}, settings)  # errors name no options
+        config = config_for(dataset.frame, {}, settings)  # what excludes another is no option
         if config.minutes is not None:
             raise UsageError(
                 "minutes are for `train` only, as compared runs share a machine: set epochs"

@@ -338,7 +338,7 @@ def test_a_quick_answer_leaves_the_folder_of_the_experiment_free(call, data):
     """Guards against a first answer after which the whole experiment is refused."""
     options = [data, "--units", "gru", *OPTIONS, "--set", "epochs=1", "--jobs", 1]
     told = call("compare", *options, "--quick", "--seeds", 2, "-q").out
-    assert "\nNats per frame, ± the standard deviation of 2 seeds, without a search.\n" in told
+    assert "\nNats per frame, mean ± standard deviation of 2 seeds each, without" in told
     assert [path.name for path in Path("results").iterdir()] == ["data-quick"]
     status = call("compare", data, "--quick", "--status")
     assert status.out.splitlines()[-1] == "2/2 runs done"

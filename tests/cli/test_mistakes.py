@@ -118,7 +118,7 @@ sample o.mid --prime x --prime-frames 8 --prime-seconds 1 --run {run}
 sample o.mid --no-end --min-length 9 --run {run} -> 2 --min-length and --no-end exclude each other
 sample o.mid --min-length 9 --run {run} => 2 {run} was trained without --end ... leave out
 sample - --format mid --json --run {run} -> 2 --json and OUT - exclude each other
-sample {run} o.mid -> 2 Got unexpected extra argument(s) (o.mid); name a run with --run
+sample {run} o.mid -> 2 Got unexpected extra argument(s) (o.mid): it takes the file to write; name
 report --run {run} -> 2 No such option: --run; name a run without it
 sample {bad}/file --format mid --run {run} -> 1 {bad}/file already exists
 sample {bad}/p.mid --no-end --run {run} -> 2 {run} was trained without --end ... leave out
@@ -221,6 +221,8 @@ compare {data} --search paper --vary learning_rate=0.001,0.01
     -> 2 --search paper tries rates, but learning_rate is varied: use --search none
 compare {data} --epochs => 2 No such option: --epochs; write --set epochs=VALUE (see seqmodel
 compare {data} --batch-size 3 => 2 No such option: --batch-size; write --set batch_size=VALUE
+compare {data} --unit gru => 2 No such option: --unit (Possible options: ... --units
+compare {data} --seed 3 => 2 No such option: --seed (Possible options: ... --seeds
 compare {data} --tral 3 => 2 No such option: --tral (Possible options: --storage, --trials) (see
 compare {data} --against tanh --all-pairs => 2 --against and --all-pairs exclude each other
 compare {data} --artifacts shared => 2 --artifacts needs --storage URL

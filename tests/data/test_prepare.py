@@ -19,9 +19,10 @@ import pytest
 from midi_tracks import notes, save
 from noise import files, places, prepared, split_by_hash
 
-from seqmodel.data import bundled
+from seqmodel.data import bundled, cache
 from seqmodel.data import prepare as reading
 from seqmodel.data.bundled import PREPARED, sample_dataset, sample_sources
+from seqmodel.data.cache import open_cache
 from seqmodel.data.dataset import MANIFEST, open_dataset
 from seqmodel.data.prepare import prepare
 from seqmodel.data.sources import find_sources
@@ -430,9 +431,21 @@ def test_what_changes_as_it_is_read_is_not_kept(waltzes, monkeypatch):
     assert bytes_of("d", "c") == bytes_of("plain")
 
 
+def test_a_cache_that_another_process_begins_meanwhile_is_shared(tmp_path, monkeypatch):
+    def looked_for(folder):
+        monkeypatch.undo()
+        open_cache(folder)
+        (folder / ("0" * 64)).touch()
+        return False
+
+    monkeypatch.setattr(cache, "_is_cache", looked_for)
+    open_cache(tmp_path / "c")
+    assert len(list((tmp_path / "c").iterdir())) == 2
+
+
 @pytest.mark.parametrize("cache", ["in", "in/00.mid", "plain"])
 def test_only_a_cache_or_an_empty_folder_is_filled(waltzes, cache):
-    """Guards a user's folder against thousands of nameless files, and a cache that was killed."""
+    """Guards a user's folder against nameless files, and a cache whose writer was killed."""
     bytes_of("plain")
     before = sorted(Path().rglob("*"))
     with pytest.raises(SeqmodelError, match=f"{cache} is not a cache of prepare"):

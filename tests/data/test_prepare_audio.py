@@ -175,15 +175,25 @@ def test_bad_files_are_skipped_or_repaired_counted_and_explained(corpus, tmp_pat
     assert not alone.exists()
 
 
-def test_when_no_file_can_be_opened_one_is_named_with_the_usual_reason(tmp_path):
-    """Guards against an error about rates when no file states one, and against the first file's."""
-    names = [str(tmp_path / f"{name}.wav") for name in "abc"]
-    record(tmp_path / "a.wav", 3)  # too short for a frame
-    for name in names[1:]:
+def test_when_no_file_can_be_opened_the_first_is_named(tmp_path):
+    """Guards against an error about rates when no file states one."""
+    names = [str(tmp_path / f"{name}.wav") for name in "ab"]
+    for name in names:
         Path(name).write_text("text")
-    says = "none of the 3 files ", f" for example, {names[1]}: cannot"
+    says = "none of the 2 files ", f" for example, {names[0]}: cannot"
     refused(partial(prepared, names, tmp_path / "deep/er/out", AudioSettings()), *says)
     assert sorted(map(str, tmp_path.iterdir())) == names
+
+
+def test_when_no_file_can_be_used_the_usual_reason_is_given(tmp_path):
+    """Reasons that differ in numbers count as one; that of the first file may be another."""
+    record(tmp_path / "a.wav", 3)  # too short for a frame
+    for name, at in ("b.wav", 20), ("c.wav", 130):
+        samples = np.zeros(200)
+        samples[at] = np.inf
+        soundfile.write(tmp_path / name, samples, 8000, "FLOAT")
+    one = partial(prepared, tmp_path, tmp_path / "out", AudioSettings())
+    refused(one, f" for example, {tmp_path / 'b.wav'}: holds inf")
 
 
 def test_a_full_disk_leaves_nothing(tmp_path, monkeypatch):

@@ -199,7 +199,8 @@ def missing_kinds(score: Score, frame: PianoRollFrames) -> list[str]:
     """The kinds of notes, in words, of which such frames do not have all of the score's."""
     missing = score.of_drums[~in_frames(score, frame)]
     drums = "drums on keys without a sound" if frame.kit or frame.drums else "drums"
-    return [drums] * bool(missing.any()) + ["notes besides drums"] * (not missing.all())
+    kinds = {drums: missing.any(), "notes besides drums": not missing.all()}
+    return [kind for kind, found in kinds.items() if found]
 
 
 def place(score: Score, frame: PianoRollFrames, *, transpose: int = 0) -> PlacedNotes:
